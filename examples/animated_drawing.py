@@ -3,8 +3,8 @@
     python examples/animated_drawing.py [--frames 48] [--size 480] [--out out]
 
 The sky and the hills are drawn once, because they do not depend on time. A loop draws the flowers, each with its own
-index. The wind that bends them is rounded to a few positions, so most frames reuse flowers from the cache. The
-reflection in the lake shows the same scene half a second late, through a modifier of the time.
+index. The wind that bends them is rounded to a few values, so most frames reuse cached flowers. The reflection in the
+lake shows the same scene half a second late: a modifier shifts the time.
 """
 
 import argparse
@@ -24,8 +24,8 @@ FLOWERS = 7
 def grid(ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("footprint")]) -> Picture:
     """Returns the x and y coordinates of each pixel as two rows; y runs from -1 at the bottom to 1 at the top."""
     width, height = ctx.footprint
-    across = width / height
-    y, x = np.meshgrid(np.linspace(1, -1, height), np.linspace(-across, across, width), indexing="ij")
+    aspect = width / height
+    y, x = np.meshgrid(np.linspace(1, -1, height), np.linspace(-aspect, aspect, width), indexing="ij")
     return np.stack([x.ravel(), y.ravel()]).astype(np.float32)
 
 
@@ -49,12 +49,12 @@ def hills(ctx: lg.contexts.NodeContext, paper: Picture, grid: Picture) -> Pictur
 
 @lg.contexts.context_node
 def wind(ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("animation_time")]) -> float:
-    """Returns how far flowers bend, rounded to a few positions."""
+    """Returns how far flowers bend, rounded to a few values."""
     return round(float(np.sin(ctx.animation_time * 2.0)) * 4) / 40
 
 
 def glow_at(x: Any) -> Any:
-    """Computes the light that moves over the meadow. livegrad derives from the code that it depends on time."""
+    """Computes the light that moves over the meadow. livegrad finds in the code that it depends on time."""
     distance = x - ops.sin(lg.context("animation_time") * 0.7)
     return ops.exp(distance * distance * -6.0) * 0.35
 
@@ -63,15 +63,15 @@ def glow_at(x: Any) -> Any:
 def flower(
     ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("index")], grid: Picture, wind: float
 ) -> Picture:
-    """Returns how much the stem, bloom and centre of one flower cover each pixel, as three antialiased rows."""
+    """Returns the coverage of each pixel by the stem, bloom and centre of one flower, as three antialiased rows."""
     root = -1.2 + 2.4 * ctx.index / (FLOWERS - 1)
-    tall = 0.45 + 0.35 * ((ctx.index * 37) % 5) / 4
-    x, y = grid[0] - root - 2 * wind * np.clip((grid[1] + 1) / tall, 0, 1) ** 2, grid[1] + 1 - tall
-    soft = 1.5 * (grid[0, 1] - grid[0, 0])
+    stem_height = 0.45 + 0.35 * ((ctx.index * 37) % 5) / 4
+    x, y = grid[0] - root - 2 * wind * np.clip((grid[1] + 1) / stem_height, 0, 1) ** 2, grid[1] + 1 - stem_height
+    pixel_width = 1.5 * (grid[0, 1] - grid[0, 0])
     petals = 0.12 + 0.04 * np.cos(5 * np.arctan2(y, x) + ctx.index)
-    stem = np.clip((0.01 - np.abs(x)) / soft + 0.5, 0, 1) * (y < 0)
-    bloom, heart = (np.clip((size - np.hypot(x, y)) / soft + 0.5, 0, 1) for size in (petals, 0.04))
-    return np.stack([stem, bloom, heart]).astype(np.float32)
+    stem = np.clip((0.01 - np.abs(x)) / pixel_width + 0.5, 0, 1) * (y < 0)
+    bloom, centre = (np.clip((size - np.hypot(x, y)) / pixel_width + 0.5, 0, 1) for size in (petals, 0.04))
+    return np.stack([stem, bloom, centre]).astype(np.float32)
 
 
 @lg.contexts.context_node

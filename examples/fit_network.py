@@ -2,9 +2,9 @@
 
     python examples/fit_network.py [--steps 1500] [--out out]
 
-The network is a plain function of its parameters. `lg.value_and_grad` returns the loss and its gradients, an optimizer
-makes the step, and `lg.jit` compiles both to native code. The program prints its progress and writes the loss curve
-and a picture of the decision boundary to out/.
+The network is a pure function of its parameters. `lg.value_and_grad` returns the loss and its gradients, an optimizer
+updates the parameters, and `lg.jit` compiles both to native code. The program prints its progress, and writes the loss
+curve and a picture of the decision boundary to out/.
 """
 
 from __future__ import annotations
@@ -91,12 +91,14 @@ def draw(parameters: Any, points: lg.Tensor, labels: lg.Tensor, size: int = 640)
     """Draws the prediction over the plane, with the points on top."""
     low, high = np.array([-1.6, -1.15]), np.array([2.6, 1.65])
     height = int(size * (high[1] - low[1]) / (high[0] - low[0]))
-    across, up = lg.meshgrid(lg.linspace(low[0], high[0], size), lg.linspace(high[1], low[1], height), indexing="xy")
-    plane = lg.stack([lg.reshape(across, (-1,)), lg.reshape(up, (-1,))], axis=1)
+    grid_x, grid_y = lg.meshgrid(
+        lg.linspace(low[0], high[0], size), lg.linspace(high[1], low[1], height), indexing="xy"
+    )
+    plane = lg.stack([lg.reshape(grid_x, (-1,)), lg.reshape(grid_y, (-1,))], axis=1)
     probability = lg.sigmoid(network(parameters, plane)).numpy().reshape(height, size, 1)
     image = (probability * RED + (1.0 - probability) * BLUE) * 0.55 + 0.45 * PAPER
-    above = probability[..., 0] > 0.5
-    image[:-1, :-1][(above[:-1, :-1] != above[1:, :-1]) | (above[:-1, :-1] != above[:-1, 1:])] = PAPER
+    is_red = probability[..., 0] > 0.5
+    image[:-1, :-1][(is_red[:-1, :-1] != is_red[1:, :-1]) | (is_red[:-1, :-1] != is_red[:-1, 1:])] = PAPER
     pixels = (points.numpy() - low) / (high - low) * [size, -height] + [0, height]
     for (column, row), label in zip(pixels.astype(int), labels.numpy(), strict=True):
         image[max(0, row - 2) : row + 3, max(0, column - 2) : column + 3] = PAPER

@@ -1,10 +1,10 @@
-"""Designs a bracket in Python, fits its dimensions to scanned points, and writes it as 3MF, STL and PNG.
+"""Models a bracket in Python, fits its dimensions to scanned points, and writes it as 3MF, STL and PNG.
 
     python examples/fitted_bracket.py [--steps 200] [--out out]
 
-The bracket is one function of position and five dimensions. The points represent a scan: they lie on the surface of a
-bracket with unknown dimensions. The function should be zero at each point, and its exact derivatives with respect to
-the dimensions drive the fit. Nothing is recompiled while the dimensions change.
+The bracket is one function of position and five dimensions. The points simulate a scan: they lie on the surface of a
+bracket with unknown dimensions. The fit minimises the value of the function at the points, with exact derivatives with
+respect to the dimensions. Nothing is recompiled while the dimensions change.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ import livegrad as lg
 from livegrad.tools.chart import chart_svg
 
 BOUNDS = ((-28.0, -16.0, -2.0), (28.0, 16.0, 34.0))
-FIRST = {"width": 36.0, "thickness": 6.0, "bore": 5.0, "boss": 9.0, "fillet": 2.0}
+INITIAL = {"width": 36.0, "thickness": 6.0, "bore": 5.0, "boss": 9.0, "fillet": 2.0}
 SCANNED = {"width": 44.0, "thickness": 4.0, "bore": 6.5, "boss": 10.5, "fillet": 5.0}
 
 
 def bracket() -> lg.Part:
     """Returns a plate with two screw holes, a wall, and a bearing on top of the wall, joined by fillets."""
     shapes = lg.shapes
-    width, thickness, bore, boss, fillet = (shapes.Parameter(name, value) for name, value in FIRST.items())
+    width, thickness, bore, boss, fillet = (shapes.Parameter(name, value) for name, value in INITIAL.items())
     plate = shapes.box((width, 24.0, thickness)).translate((0.0, 0.0, 2.0))
     wall = shapes.box((14.0, 8.0, 20.0)).translate((0.0, 0.0, 10.0))
     bearing = shapes.cylinder(boss, 14.0).rotate((1.0, 0.0, 0.0), np.pi / 2).translate((0.0, 0.0, 20.0))
     body = shapes.union(plate, wall, bearing, blend=fillet)
-    bored = shapes.cylinder(bore).rotate((1.0, 0.0, 0.0), np.pi / 2).translate((0.0, 0.0, 20.0))
+    bore_hole = shapes.cylinder(bore).rotate((1.0, 0.0, 0.0), np.pi / 2).translate((0.0, 0.0, 20.0))
     screws = shapes.union(*[shapes.cylinder(2.2).translate((x, 0.0, 0.0)) for x in (-15.0, 15.0)])
     floor = shapes.half_space((0.0, 0.0, -1.0), 0.0)
-    return shapes.intersection(shapes.difference(body, bored, screws), floor).part(BOUNDS, "bracket")
+    return shapes.intersection(shapes.difference(body, bore_hole, screws), floor).part(BOUNDS, "bracket")
 
 
 def scanned_points(count: int = 4000) -> np.ndarray[Any, Any]:
-    """Returns points on the surface of the unknown bracket, uniformly distributed by area."""
+    """Returns points on the surface of the unknown bracket, uniformly distributed over its area."""
     part = bracket().with_parameters(**SCANNED)
     surface = lg.mesh(part, feature_size=1.5)
     a, b, c = surface.vertices[surface.triangles].transpose(1, 0, 2)
     areas = np.linalg.norm(np.cross(b - a, c - a), axis=1)
     random = np.random.default_rng(0)
-    at = random.choice(len(areas), count, p=areas / areas.sum())
-    across, along = np.sqrt(random.uniform(size=(count, 1))), random.uniform(size=(count, 1))
-    points = a[at] + across * ((1 - along) * (b - a)[at] + along * (c - a)[at])
-    for _ in range(3):  # project the flat triangles onto the surface with Newton steps
+    triangle = random.choice(len(areas), count, p=areas / areas.sum())
+    u, v = np.sqrt(random.uniform(size=(count, 1))), random.uniform(size=(count, 1))
+    points = a[triangle] + u * ((1 - v) * (b - a)[triangle] + v * (c - a)[triangle])
+    for _ in range(3):  # project the points from the flat triangles onto the surface with Newton steps
         gradient = part.gradient(points)
         points = points - part(points)[:, None] * gradient / (gradient**2).sum(1, keepdims=True)
     return points
@@ -84,10 +84,10 @@ def main(arguments: list[str] | None = None) -> lg.Part:
     parser.add_argument("--out", type=Path, default=Path("out"))
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
-    first = bracket()
-    fitted, losses = fit(first, scanned_points(), options.steps)
+    initial = bracket()
+    fitted, losses = fit(initial, scanned_points(), options.steps)
     view: dict[str, Any] = {"size": (options.size, options.size), "direction": (-0.5, 0.8, -0.4), "oversample": 2}
-    pictures = [lg.render(first, color=(0.62, 0.67, 0.73), **view), lg.render(fitted, **view)]
+    pictures = [lg.render(initial, color=(0.62, 0.67, 0.73), **view), lg.render(fitted, **view)]
     lg.save_png(np.concatenate(pictures, axis=1), options.out / "fitted_bracket.png")
     (options.out / "fitted_bracket_loss.svg").write_text(chart_svg(losses, title="the loss", across="steps"))
     lg.save_3mf(
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> lg.Part:
     )
     lg.save_stl(lg.mesh(fitted, feature_size=options.feature_size), options.out / "bracket.stl")
     for name, value in fitted.parameters.items():
-        print(f"{name:10s} {FIRST[name]:6.2f} → {float(value):6.3f} mm   (scanned: {SCANNED[name]:g})")
+        print(f"{name:10s} {INITIAL[name]:6.2f} → {float(value):6.3f} mm   (scanned: {SCANNED[name]:g})")
     print(f"wrote fitted_bracket.png, bracket.3mf and bracket.stl to {options.out}/")
     return fitted
 

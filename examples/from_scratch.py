@@ -32,7 +32,7 @@ class Op:
 
 # --- A node is an operation applied to operands -------------------------------------------------------------------
 # Nodes are interned: equal expressions are the same object. Sharing is free, equality is identity, and the engine
-# below can see what an edit did *not* change. A value is a number or a row of numbers; the operation determines which.
+# below sees what an edit did *not* change. A value is a number or a row of numbers; the operation determines which.
 # The real IR has scalars, vectors, structs, tensors of any rank, functions and control flow, in one table.
 
 
@@ -69,7 +69,7 @@ def make(op: Op, *operands: Node, attribute: Any = None, is_row: bool | None = N
 
 
 def elementwise(op: Op, *operands: Node | float) -> Node:
-    """Applies an op, with an explicit broadcast of numbers that meet rows, so that transposition sees it."""
+    """Applies an op. Broadcasts of numbers to rows are explicit nodes, so that they can be transposed."""
     nodes = [x if isinstance(x, Node) else constant(x) for x in operands]
     rows = any(node.is_row for node in nodes)
     return make(op, *[make(broadcast, node, is_row=True) if rows and not node.is_row else node for node in nodes])
@@ -80,7 +80,7 @@ def constant(value: float) -> Node:
 
 
 def live(name: str) -> Node:
-    """A number that may change at any time: a named leaf, so that moving a slider does not change the graph."""
+    """A number that may change at any time. It is a named leaf, so that moving a slider does not change the graph."""
     return make(LIVE, attribute=name)
 
 
@@ -89,7 +89,7 @@ def row(name: str) -> Node:
 
 
 # --- The table ----------------------------------------------------------------------------------------------------
-# Every operation has a `jvp`, and the linear ones have a `transpose`. Reverse mode needs no other rules.
+# Every operation has a `jvp`, and linear operations have a `transpose`. Reverse mode needs no other rules.
 
 
 def plus(a: Node | None, b: Node | None) -> Node | None:
@@ -156,12 +156,12 @@ def evaluate(root: Node, leaves: Mapping[str, Any]) -> Any:
 
 # --- A pass is a function from graphs to graphs -------------------------------------------------------------------
 # This pass rewrites bottom-up and has two rules. Because nodes are interned, unchanged parts stay the same objects. The
-# real pipeline (`passes/pipeline.py`) has five passes and verifies the graph after each.
+# real compiler has a list of passes (`VALUE_PASSES` in `compiler.py`) and verifies the graph after each.
 
 
 def constant_value(node: Node) -> float | None:
-    inner = node.operands[0] if node.op is broadcast else node
-    return inner.attribute if inner.op is CONSTANT else None
+    source = node.operands[0] if node.op is broadcast else node
+    return source.attribute if source.op is CONSTANT else None
 
 
 def simplify(root: Node) -> Node:
@@ -226,9 +226,10 @@ def gradients(root: Node, by: Iterable[Node]) -> list[Node]:
 
 
 # --- The schedule: fusing nodes into kernels ----------------------------------------------------------------------
-# Roots are materialised, that is, written to memory: results, and sums, which are readable only when complete. All
-# other nodes are fused into the roots that use them and computed in registers. Roots share one loop if they do not
-# depend on each other and depend on the same leaves: they become stale together, so a step never does needless work.
+# Materialisation points are nodes that are written to memory: results, and sums, which can be read only when complete.
+# All other nodes are fused into the kernels that use them and computed in registers. Materialisation points share a
+# loop if they do not depend on each other and depend on the same leaves: they become stale together, so a step never
+# recomputes more than necessary.
 # In the real compiler (`compiler.py`) each of these decisions is a plan pass: materialise, fuse, order for memory,
 # build steps, allocate. It fuses over any iteration space, and splits long sums the same way for any thread count.
 
@@ -245,27 +246,30 @@ class Step:
 
 def schedule(results: Iterable[Node]) -> list[Step]:
     order = sorted_nodes(*results)
-    roots = [node for node in order if node.op is total or (node in set(results) and node.operands)]
+    materialised = [node for node in order if node.op is total or (node in set(results) and node.operands)]
     depth: dict[Node, int] = {}
     leaves: dict[Node, frozenset[Node]] = {}
     groups: dict[tuple[int, bool, frozenset[Node]], list[Node]] = {}
     for node in order:
-        depth[node] = max((depth[operand] for operand in node.operands), default=0) + (node in roots)
+        depth[node] = max((depth[operand] for operand in node.operands), default=0) + (node in materialised)
         leaf = {node} if node.op in (LIVE, ROW) else set()
         leaves[node] = frozenset(leaf).union(*[leaves[operand] for operand in node.operands])
-        if node in roots:
+        if node in materialised:
             groups.setdefault((depth[node], node.is_row or node.op is total, leaves[node]), []).append(node)
-    return [make_step(group, set(roots), key[1]) for key, group in sorted(groups.items(), key=lambda item: item[0][0])]
+    return [
+        make_step(group, set(materialised), key[1])
+        for key, group in sorted(groups.items(), key=lambda item: item[0][0])
+    ]
 
 
-def make_step(writes: list[Node], roots: set[Node], loops: bool) -> Step:
+def make_step(writes: list[Node], materialised: set[Node], loops: bool) -> Step:
     reads: dict[Node, None] = {}
     body: dict[Node, None] = {}
 
     def visit(node: Node) -> None:
         if node in body or node in reads:
             return
-        if node.op is not CONSTANT and (not node.operands or (node in roots and node not in writes)):
+        if node.op is not CONSTANT and (not node.operands or (node in materialised and node not in writes)):
             reads[node] = None
             return
         for operand in node.operands:
@@ -274,15 +278,15 @@ def make_step(writes: list[Node], roots: set[Node], loops: bool) -> Step:
 
     for node in writes:
         visit(node)
-    return Step(tuple(reads), tuple(writes), loops, kernel_text(list(reads), list(body), writes))
+    return Step(tuple(reads), tuple(writes), loops, kernel_ir(list(reads), list(body), writes))
 
 
 # --- Kernels as LLVM IR -------------------------------------------------------------------------------------------
-# One instruction per node. The text contains no names of leaves, so expressions of the same structure share a kernel.
+# One instruction per node. The code contains no names of leaves, so expressions of equal structure share a kernel.
 # The real CPU backend emits explicit vectors with lane masks, has its own math functions, and uses all cores.
 
 
-def kernel_text(reads: list[Node], body: list[Node], writes: list[Node]) -> str:
+def kernel_ir(reads: list[Node], body: list[Node], writes: list[Node]) -> str:
     value = {node: f"%in{k}" for k, node in enumerate(reads)}
     start, loop, done = [], [], []
     for k in range(len(reads) + len(writes)):
@@ -322,19 +326,19 @@ llvm.initialize_native_asmprinter()
 KERNELS: dict[str, tuple[Any, Any]] = {}
 
 
-def compile_kernel(text: str) -> Any:
-    if text not in KERNELS:
+def compile_kernel(ir: str) -> Any:
+    if ir not in KERNELS:
         machine = llvm.Target.from_default_triple().create_target_machine(opt=2)
-        compiled = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
+        compiled = llvm.create_mcjit_compiler(llvm.parse_assembly(ir), machine)
         compiled.finalize_object()
         call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(compiled.get_function_address("kernel"))
-        KERNELS[text] = call, compiled  # kept alive: the compiler owns the code
-    return KERNELS[text][0]
+        KERNELS[ir] = call, compiled  # the compiler owns the code, so it is kept alive
+    return KERNELS[ir][0]
 
 
 # --- The live engine ----------------------------------------------------------------------------------------------
-# The engine compares the running plan with the new plan, so there are no dirty flags to forget. Each step is updated at
-# the cheapest correct level, and runs only if the version of something it reads has changed. The real engine also has
+# The engine compares the running plan with the new plan, so there are no dirty flags. Each step is updated at the
+# cheapest correct level, and runs only if the version of a value that it reads has changed. The real engine also has
 # states, regions, memory reuse, CUDA Graphs and explanations.
 
 
@@ -345,7 +349,7 @@ class Engine:
         self.running: dict[str, Step] = {}  # by the names of the results
         self.values: dict[Node, np.ndarray] = {}
         self.versions: dict[Any, int] = {}
-        self.seen: dict[Step, tuple[int, ...]] = {}
+        self.versions_read: dict[Step, tuple[int, ...]] = {}
         self.set(**leaves)
 
     def set(self, **leaves: Any) -> None:
@@ -360,18 +364,18 @@ class Engine:
         """Updates all results; returns the update level of each step."""
         names = {node: name for name, node in self.results.items()}
         steps = schedule(list(names))
-        wanted = {"+".join(names.get(node, f"sum{k}") for node in s.writes): s for k, s in enumerate(steps)}
-        levels = {name: self.update(name, step) for name, step in wanted.items()}
-        self.running = wanted
+        steps_by_name = {"+".join(names.get(node, f"sum{k}") for node in s.writes): s for k, s in enumerate(steps)}
+        levels = {name: self.update(name, step) for name, step in steps_by_name.items()}
+        self.running = steps_by_name
         return levels
 
     def update(self, name: str, step: Step) -> str:
         old = self.running.get(name)
         versions = tuple(self.versions[node.attribute if not node.operands else node] for node in step.reads)
-        if self.seen.get(step) == versions:
+        if self.versions_read.get(step) == versions:
             return "none"
         self.run(step)
-        self.seen[step] = versions
+        self.versions_read[step] = versions
         if old is None:
             return "cold"
         return "code" if old.code != step.code else "hot" if old.reads == step.reads else "warm"

@@ -2,8 +2,8 @@
 
     python examples/look_at_part.py [PART.3mf] [--out out]
 
-Without a file, it first writes one: a gyroid in a rounded box, with a gradient node that gives the wall an even
-thickness. The functions are written as text, with a level set and a domain.
+Without a file, it first writes one: a gyroid in a rounded box. A gradient node gives the gyroid walls of even
+thickness. The functions are written as expressions, with a level set and its domain.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ length(max(q, vector(0))) + min(max(q.x, max(q.y, q.z)), 0) - 2
 
 
 def gyroid_block() -> lg.Assembly:
-    """Returns a gyroid block. Dividing the field by the length of its gradient gives a distance near the surface."""
+    """Returns a gyroid block. The field divided by its gradient length approximates the distance near the surface."""
     scalar, vector = lg.implicit.PortType.SCALAR, lg.implicit.PortType.VECTOR
     assembly = lg.implicit.add_expression(lg.Assembly(), "lattice", LATTICE, {"pos": "vector"})
     assembly = lg.implicit.add_expression(assembly, "block", BLOCK, {"pos": "vector"})

@@ -1,11 +1,12 @@
-"""A particle system that is edited while it runs: emitters, forces from the gradient of an energy, integration.
+"""Edits a particle system while it runs: emitters, forces from the gradient of an energy, and integration.
 
     python examples/particles.py [--backend cpu|cuda] [--frames 120] [--size 480] [--out out/particles]
 
-Particles are stored in an append buffer, written by the survivors of the last frame and by the emitters. Forces are the
+Particles are rows of an append buffer, which the survivors of the last frame and the emitters write. Forces are the
 `lg.grad` of an energy block: repulsion between neighbours (found with a grid), gravity, walls and round obstacles. A
-script edits the running system: numbers (hot), the number of obstacles (warm), the code of the energy, which also
-updates its gradient (code), and a second emitter (cold). It reports the cost of each edit and writes PNG files.
+script edits the running system: it changes numbers (hot), the number of obstacles (warm) and the code of the energy,
+which also updates its gradient (code), and adds an emitter (cold). It reports the cost of each edit and writes PNG
+files.
 """
 
 import argparse
@@ -61,7 +62,7 @@ def rain(tick, rate=1.0):
 
 
 def positions(particles, count):
-    """Returns the positions of particles; unused rows are far away from everything."""
+    """Returns the positions of particles. Unused rows are far away from all others."""
     index = lg.arange(particles.shape[0], dtype=lg.int64)
     alive = lg.reshape(index < count, (particles.shape[0], 1))
     far = lg.stack([lg.astype(index, lg.float32) + 100.0, lg.zeros(particles.shape[0], dtype=lg.float32)], axis=1)
@@ -71,8 +72,8 @@ def positions(particles, count):
 def repulsion(x, indices, near):
     """A soft repulsive spring between neighbours."""
 
-    def bond(own, other):
-        squared = lg.sum((own - other) ** 2.0, axis=-1) / REPULSION_RADIUS**2
+    def bond(position, neighbour):
+        squared = lg.sum((position - neighbour) ** 2.0, axis=-1) / REPULSION_RADIUS**2
         return lg.maximum(1.0 - squared, 0.0) ** 2.0
 
     return lg.sum(lg.live.fold_neighbours(bond, indices, near, x))
@@ -80,12 +81,12 @@ def repulsion(x, indices, near):
 
 def penetration(x, obstacles):
     """Returns the sum of squared penetration depths into obstacles and walls."""
-    apart = lg.expand_dims(x, axis=1) - lg.expand_dims(obstacles[:, :2], axis=0)
-    deep = lg.maximum(obstacles[:, 2] + 0.02 - lg.sqrt(lg.sum(apart * apart, axis=-1) + 1e-12), 0.0)
+    offsets = lg.expand_dims(x, axis=1) - lg.expand_dims(obstacles[:, :2], axis=0)
+    depths = lg.maximum(obstacles[:, 2] + 0.02 - lg.sqrt(lg.sum(offsets * offsets, axis=-1) + 1e-12), 0.0)
     walls = lg.maximum(lg.abs(x[:, 0]) - WIDTH + 0.03, 0.0)
     floor = lg.maximum(-0.97 - x[:, 1], 0.0)
-    inside = lg.abs(x[:, 0]) < 50.0  # unused rows touch nothing
-    return lg.sum(deep**2.0) + lg.sum(lg.where(inside, walls**2.0 + floor**2.0, 0.0))
+    inside = lg.abs(x[:, 0]) < 50.0  # unused rows are far outside
+    return lg.sum(depths**2.0) + lg.sum(lg.where(inside, walls**2.0 + floor**2.0, 0.0))
 
 
 def energy(x, indices, near, obstacles, gravity=2.2, stiffness=0.035):
@@ -114,8 +115,8 @@ def move(particles, gradient, drag=0.35):
 def survivors(particles, alive, life=3.6):
     """Selects the particles that are alive, not too old, and inside the scene."""
     index = lg.arange(particles.shape[0], dtype=lg.int64)
-    here = lg.logical_and(index < alive, particles[:, 4] < life)
-    return lg.logical_and(here, lg.abs(particles[:, 1]) < 1.3), particles
+    valid = lg.logical_and(index < alive, particles[:, 4] < life)
+    return lg.logical_and(valid, lg.abs(particles[:, 1]) < 1.3), particles
 
 
 # --- the graph -------------------------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def build(backend: str) -> System:
 
 
 def set_obstacles(system: System, rows: np.ndarray) -> None:
-    """Sets the obstacles, as rows of x, y and radius. Their number may change without new code."""
+    """Sets the obstacles, as rows of x, y and radius. Their number may change without compiling."""
     system.obstacles = rows
     system.engine.set(system["energy"]["obstacles"], rows)
 
@@ -183,7 +184,7 @@ def connect(system: System, source: str, *targets: str) -> None:
 
 
 def connect_pool(system: System, *writers: str) -> None:
-    """Replaces the append buffer by one that these blocks write."""
+    """Replaces the append buffer with a buffer that these blocks write."""
     if "pool" in system.blocks:
         system.engine.remove(system["pool"])
     system.blocks["pool"] = system.engine.add(lg.live.AppendBuffer("pool", capacity=CAPACITY, writers=writers))
@@ -213,10 +214,10 @@ SCRIPT: list[Edit] = [
 ]  # fmt: skip
 
 
-def describe_edit(frame: lg.live.Frame, what: str, seconds: float) -> str:
+def describe_edit(frame: lg.live.Frame, label: str, seconds: float) -> str:
     levels = ", ".join(f"{change.step} {change.level.name.lower()}" for change in list(frame.changes.values())[:8])
     more = f" and {len(frame.changes) - 8} more" if len(frame.changes) > 8 else ""
-    return f"frame {frame.number:4}: {what}: {frame.level.name} in {1e3 * seconds:.1f} ms ({levels}{more})"
+    return f"frame {frame.number:4}: {label}: {frame.level.name} in {1e3 * seconds:.1f} ms ({levels}{more})"
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------
@@ -231,8 +232,8 @@ class Canvas:
         self.x = ((x + 0.5) / self.width * 2 - 1) * WIDTH
         self.y = 1 - (y + 0.5) / self.height * 2
         self.light = np.zeros((self.height, self.width, 3), np.float32)
-        around = np.arange(-6, 7)
-        self.around = np.stack(np.meshgrid(around, around, indexing="ij"), -1).reshape(-1, 2)
+        offsets = np.arange(-6, 7)
+        self.offsets = np.stack(np.meshgrid(offsets, offsets, indexing="ij"), -1).reshape(-1, 2)
 
     def draw(self, particles: np.ndarray, obstacles: np.ndarray) -> np.ndarray:
         """Returns the next picture."""
@@ -243,20 +244,20 @@ class Canvas:
     def _add_glow(self, particles: np.ndarray) -> None:
         pixel = self.width / (2 * WIDTH)
         middle = np.stack([(1 - particles[:, 1]) * pixel, (particles[:, 0] + WIDTH) * pixel], -1)
-        cells = np.floor(middle).astype(int)[:, None, :] + self.around
+        cells = np.floor(middle).astype(int)[:, None, :] + self.offsets
         squared = np.sum((cells + 0.5 - middle[:, None, :]) ** 2, -1) / (self.width / 480) ** 2
         light = np.exp(-squared / 2.8) + 0.07 * np.exp(-squared / 16)
         speed = np.clip(np.hypot(particles[:, 2], particles[:, 3]) / 2.4, 0, 1)[:, None]
         slow, fast = np.array([0.10, 0.35, 1.0]), np.array([1.0, 0.55, 0.16])
         colours = (slow * (1 - speed) + fast * speed) * (0.75 + 0.5 * particles[:, 5:6])
-        fresh = np.exp(-4 * particles[:, 4:5])
-        colours = (colours + fresh * np.array([0.5, 0.5, 0.4])) * np.clip((3.6 - particles[:, 4:5]) / 0.6, 0, 1)
+        youth = np.exp(-4 * particles[:, 4:5])
+        colours = (colours + youth * np.array([0.5, 0.5, 0.4])) * np.clip((3.6 - particles[:, 4:5]) / 0.6, 0, 1)
         inside = np.all((cells >= 0) & (cells < (self.height, self.width)), -1)
         flat = (cells[..., 0] * self.width + cells[..., 1])[inside]
         for channel in range(3):
             amounts = (light * colours[:, channel : channel + 1])[inside]
-            added = np.bincount(flat, amounts, self.height * self.width).reshape(self.height, self.width)
-            self.light[..., channel] += 0.8 * added
+            channel_light = np.bincount(flat, amounts, self.height * self.width).reshape(self.height, self.width)
+            self.light[..., channel] += 0.8 * channel_light
 
     def _scene(self, obstacles: np.ndarray) -> np.ndarray:
         shade = 0.5 + 0.5 * self.y
@@ -264,12 +265,12 @@ class Canvas:
         picture = picture + 1 - np.exp(-1.15 * self.light)
         near_light = box_blur(1 - np.exp(-self.light), self.width // 24)
         for x, y, radius in obstacles:
-            across, up = (self.x - x) / radius, (self.y - y) / radius
-            distance = np.hypot(across, up)
+            u, v = (self.x - x) / radius, (self.y - y) / radius
+            distance = np.hypot(u, v)
             cover = np.clip((1 - distance) * radius * self.width / (2 * WIDTH) + 0.5, 0, 1)[..., None]
             height = np.sqrt(np.clip(1 - distance**2, 0, 1))
-            lit = np.clip(0.5 * height - 0.35 * across + 0.6 * up, 0, 1)
-            shine = np.clip(0.75 * height - 0.35 * across + 0.55 * up, 0, 1) ** 24
+            lit = np.clip(0.5 * height - 0.35 * u + 0.6 * v, 0, 1)
+            shine = np.clip(0.75 * height - 0.35 * u + 0.55 * v, 0, 1) ** 24
             rim = 0.22 * np.clip(distance, 0, 1) ** 6
             glow = 0.5 * near_light * np.clip(distance, 0, 1)[..., None] ** 3
             colour = (0.07 + 0.32 * lit + rim + 0.35 * shine)[..., None] * np.array([0.8, 0.9, 1.0]) + glow
@@ -277,14 +278,14 @@ class Canvas:
         return picture
 
 
-def box_blur(picture: np.ndarray, reach: int) -> np.ndarray:
+def box_blur(picture: np.ndarray, radius: int) -> np.ndarray:
     """Applies a box filter twice in each direction."""
     for axis in (0, 1, 0, 1):
-        summed = np.cumsum(
-            np.pad(picture, [(reach + 1, reach) if other == axis else (0, 0) for other in range(3)]), axis
+        sums = np.cumsum(
+            np.pad(picture, [(radius + 1, radius) if other == axis else (0, 0) for other in range(3)]), axis
         )
-        ends = np.take(summed, range(2 * reach + 1, summed.shape[axis]), axis)
-        picture = (ends - np.take(summed, range(summed.shape[axis] - 2 * reach - 1), axis)) / (2 * reach + 1)
+        ends = np.take(sums, range(2 * radius + 1, sums.shape[axis]), axis)
+        picture = (ends - np.take(sums, range(sums.shape[axis] - 2 * radius - 1), axis)) / (2 * radius + 1)
     return picture
 
 
@@ -302,28 +303,28 @@ def main(arguments: Sequence[str] | None = None) -> System:
     options = parser.parse_args(arguments)
     system, canvas = build(options.backend), Canvas(options.size)
     options.out.mkdir(parents=True, exist_ok=True)
-    due = [(int(share * options.frames), what, action) for share, what, action in SCRIPT]
-    pictures, seconds, explained, count = [], [], "", 0
+    due = [(int(fraction * options.frames), label, action) for fraction, label, action in SCRIPT]
+    pictures, seconds, explanation, count = [], [], "", 0
     for index in range(options.frames):
-        now = [(what, action) for at, what, action in due if at == index]
-        for _, action in now:
+        edits = [(label, action) for start_index, label, action in due if start_index == index]
+        for _, action in edits:
             action(system)
-        for turn in range(3):
+        for substep in range(3):
             start = perf_counter()
             frame = system.engine.step()
             if not frame.ok:
                 raise SystemExit(system.engine.explain())
             count = int(system.engine.read(system["count"]))
             seconds.append(perf_counter() - start)
-            if turn == 0 and (now or index == 0):
-                what = "; ".join(text for text, _ in now) or "first frame"
-                print(describe_edit(frame, what, seconds[-1]))
-                explained = system.engine.explain()
+            if substep == 0 and (edits or index == 0):
+                label = "; ".join(edit_label for edit_label, _ in edits) or "first frame"
+                print(describe_edit(frame, label, seconds[-1]))
+                explanation = system.engine.explain()
         rows = system.engine.read(system["particles"])[:count]
         pictures.append(canvas.draw(rows, system.obstacles))
         lg.save_png(pictures[-1], options.out / f"frame{index:03}.png")
     lg.save_animation(pictures, options.out / "particles.png", frames_per_second=24)
-    print(f"\n{explained}\n")
+    print(f"\n{explanation}\n")
     middle = 1e3 * float(np.median(seconds))
     print(f"{len(seconds)} frames of {system.engine.executor.name}, {count} particles at the end, {middle:.2f} ms each")
     print(f"{options.frames} pictures and the animation particles.png in {options.out}")

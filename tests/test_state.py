@@ -25,7 +25,7 @@ PROCESS_WIDE = {
     ),
     "what a thread is doing": (
         "contexts.evaluate._active frontend.function.captured.python_calls frontend.function.function_compiler._stack "
-        "ir.size_guards._thread ir.source_lines.ambient lazy.execution.watch tensors.concrete.bound_arguments "
+        "ir.size_guards._thread ir.source_lines.ambient lazy.nan_checks.watch tensors.concrete.bound_arguments "
         "runtime.cuda.driver._thread"
     ),
     "Python has one collector, one stack limit, one table of modules and of source lines, and built-ins that stay": (
@@ -58,7 +58,7 @@ PROCESS_WIDE = {
     ),
     "constants that are found when they are first needed": (
         "runtime.cpu.native.caches.second_level_bytes runtime.cpu.native.object_layout.find_layout "
-        "tensors.native_handles.handle_words "
+        "tensors.native_handles.handle_layout "
         "codegen.llvm.vector_math.large_angles._two_over_pi live.cpu.cpu_executor.machine_memory "
         "runtime.serialised.compiler_stamp runtime.serialised.emitter_stamp "
         "tensors.methods.namespace tensors.deferred._indexing"

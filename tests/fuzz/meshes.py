@@ -51,7 +51,7 @@ def run_one(seed: int) -> Mapping[str, int]:
         try:
             mesh = lg.mesh(part, feature_size=_FEATURE)
         except lg.implicit.AssemblyError as refused:
-            if "thinner than the requested features" not in str(refused):
+            if "thinner than the feature size" not in str(refused):
                 raise AssertionError(f"{shown}: {refused}") from refused
             return {"refused": 1}
     if not len(mesh.triangles):

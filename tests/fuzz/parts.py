@@ -294,7 +294,7 @@ def _check_volume(part: lg.Part, tree: Tree, generator: np.random.Generator, sho
         try:
             found = lg.mesh(part, feature_size=0.1)
         except lg.implicit.AssemblyError as refused:
-            if "thinner than the requested features" not in str(refused):
+            if "thinner than the feature size" not in str(refused):
                 raise AssertionError(f"{shown}: {refused}") from refused
             return "refused"
     if any(issubclass(warning.category, lg.implicit.PartWarning) for warning in told):

@@ -1,4 +1,4 @@
-"""Small assemblies with gradient nodes, for the tests of their lowering."""
+"""Small assemblies with gradient nodes, for tests of the lowering."""
 
 from typing import Any
 
@@ -18,24 +18,24 @@ def field(**inputs: str) -> Assembly:
 
 
 def with_gradient(step: Any = 1e-4, function: Any = 1, **changes: Any) -> Assembly:
-    """`main` (id 2) with a FunctionGradient `g` of the field, all three of its outputs used."""
-    made = field().add_function("main", {"pos": VECTOR, "h": SCALAR}, OUTPUTS)
+    """`main` (id 2) with a FunctionGradient `g` of the field, whose three outputs are used."""
+    assembly = field().add_function("main", {"pos": VECTOR, "h": SCALAR}, OUTPUTS)
     settings = {"scalar_output": "shape", "vector_input": "pos", "pos": "inputs.pos", "size": 1.5, "step": step}
     settings |= changes
-    given = {name: value for name, value in settings.items() if value is not None}
+    ports = {name: value for name, value in settings.items() if value is not None}
     if function is not None:
-        made = made.add_node("main", "FunctionGradient", "g", functionID=function, **given)
+        assembly = assembly.add_node("main", "FunctionGradient", "g", functionID=function, **ports)
     else:
-        made = made.add_node("main", "FunctionGradient", "g", step=step)
+        assembly = assembly.add_node("main", "FunctionGradient", "g", step=step)
     for output, port in PORTS.items():
-        made = made.link("main", f"g.{port}", f"outputs.{output}")
-    return made
+        assembly = assembly.link("main", f"g.{port}", f"outputs.{output}")
+    return assembly
 
 
 def with_normalized_distance() -> Assembly:
     """`main` (id 2) with a NormalizeDistance `n` of the field."""
-    made = field().add_function("main", {"pos": VECTOR}, {"distance": SCALAR})
-    made = made.add_node(
+    assembly = field().add_function("main", {"pos": VECTOR}, {"distance": SCALAR})
+    assembly = assembly.add_node(
         "main",
         "NormalizeDistance",
         "n",
@@ -46,4 +46,4 @@ def with_normalized_distance() -> Assembly:
         scalar_output="shape",
         vector_input="pos",
     )
-    return made.link("main", "n.result", "outputs.distance")
+    return assembly.link("main", "n.result", "outputs.distance")

@@ -1,4 +1,4 @@
-"""Edges of bodies in pictures are where they are on the body, and walls thinner than a pixel are seen."""
+"""Pictures show edges of bodies at their positions, and walls thinner than a pixel."""
 
 import numpy as np
 
@@ -12,22 +12,22 @@ def covered(part: lg.Part, **options: object) -> np.ndarray:
     return np.abs(picture - BACKGROUND).max(-1) > 1e-9
 
 
-def test_the_upright_edges_of_a_box_are_straight() -> None:
+def test_vertical_edges_of_a_box_are_straight() -> None:
     box = lg.shapes.box((2, 1.4, 1)).part(((-1.2, -1, -0.8), (1.2, 1, 0.8)))
     for size in (200, 256, 300):
-        seen = covered(box, size=(size, size))
-        rows = np.flatnonzero(seen.any(1))
-        left = [int(np.flatnonzero(seen[row])[0]) for row in rows]
-        right = [int(np.flatnonzero(seen[row])[-1]) for row in rows]
+        coverage = covered(box, size=(size, size))
+        rows = np.flatnonzero(coverage.any(1))
+        left = [int(np.flatnonzero(coverage[row])[0]) for row in rows]
+        right = [int(np.flatnonzero(coverage[row])[-1]) for row in rows]
         for edge, outermost in ((left, min(left)), (right, max(right))):
-            at = [row for row, place in enumerate(edge) if place == outermost]
-            assert at == list(range(at[0], at[-1] + 1))  # no row between falls back
-            assert len(at) > 0.25 * len(rows)
+            outermost_rows = [row for row, column in enumerate(edge) if column == outermost]
+            assert outermost_rows == list(range(outermost_rows[0], outermost_rows[-1] + 1))  # no row between falls back
+            assert len(outermost_rows) > 0.25 * len(rows)
 
 
 def test_a_plate_thinner_than_a_pixel_has_no_holes() -> None:
     plate = lg.shapes.box((2, 2, 0.003)).part(((-1.2, -1.2, -0.2), (1.2, 1.2, 0.2)))
-    seen = covered(plate, size=(96, 96), direction=(0.1, 0.2, -1.0))
-    between = [row[row.argmax() : len(row) - row[::-1].argmax()] for row in seen if row.any()]
+    coverage = covered(plate, size=(96, 96), direction=(0.1, 0.2, -1.0))
+    between = [row[row.argmax() : len(row) - row[::-1].argmax()] for row in coverage if row.any()]
     assert all(row.all() for row in between)
-    assert seen.sum() > 4000
+    assert coverage.sum() > 4000

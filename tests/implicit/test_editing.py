@@ -1,4 +1,4 @@
-"""Edits of assemblies: each gives a new one, and what would not fit is refused with its reason."""
+"""Edits of assemblies: each returns a new assembly, and invalid edits are rejected with the reason."""
 
 import pytest
 
@@ -15,12 +15,12 @@ SCALAR, VECTOR, MATRIX = PortType.SCALAR, PortType.VECTOR, PortType.MATRIX
 
 def sphere() -> Assembly:
     empty = Assembly().add_function("sphere", {"pos": VECTOR, "radius": SCALAR}, {"shape": SCALAR})
-    made = empty.add_node("sphere", "Length", "distance", A="inputs.pos")
-    made = made.add_node("sphere", "Subtraction", "offset", A="distance.result", B="inputs.radius")
-    return made.link("sphere", "offset.result", "outputs.shape")
+    assembly = empty.add_node("sphere", "Length", "distance", A="inputs.pos")
+    assembly = assembly.add_node("sphere", "Subtraction", "offset", A="distance.result", B="inputs.radius")
+    return assembly.link("sphere", "offset.result", "outputs.shape")
 
 
-def test_an_edit_leaves_the_old_assembly_as_it_was() -> None:
+def test_an_edit_does_not_change_the_old_assembly() -> None:
     before = sphere()
     after = before.remove_node("sphere", "offset")
     assert before == sphere()
@@ -30,11 +30,11 @@ def test_an_edit_leaves_the_old_assembly_as_it_was() -> None:
 
 
 def test_an_assembly_cannot_be_changed_in_place() -> None:
-    made = sphere()
+    assembly = sphere()
     with pytest.raises(TypeError):
-        made.functions[7] = made.functions[1]  # type: ignore[index]
+        assembly.functions[7] = assembly.functions[1]  # type: ignore[index]
     with pytest.raises(TypeError):
-        made.graph("sphere").nodes["offset"].inputs["A"] = 1.0  # type: ignore[index]
+        assembly.graph("sphere").nodes["offset"].inputs["A"] = 1.0  # type: ignore[index]
 
 
 def test_unchanged_functions_are_shared_between_versions() -> None:
@@ -43,10 +43,10 @@ def test_unchanged_functions_are_shared_between_versions() -> None:
     assert after.functions[1] is before.functions[1]
 
 
-def test_ids_stay_when_functions_are_removed() -> None:
-    made = sphere().add_function("second").add_function("third")
-    assert made.function("third").id == 3
-    removed = made.remove_function("second")
+def test_ids_do_not_change_when_functions_are_removed() -> None:
+    assembly = sphere().add_function("second").add_function("third")
+    assert assembly.function("third").id == 3
+    removed = assembly.remove_function("second")
     assert removed.function("third").id == 3
     assert removed.add_function("fourth").function("fourth").id == 4
 
@@ -84,7 +84,7 @@ def test_ids_stay_when_functions_are_removed() -> None:
         (lambda a: a.build(99), "no resource 99"),
     ],
 )
-def test_an_edit_that_does_not_fit_is_refused(edit, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_edits_are_rejected(edit, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(AssemblyError, match=message):
         edit(sphere())
 
@@ -95,153 +95,159 @@ def test_errors_name_the_line_of_the_edit() -> None:
     assert "test_editing.py" in str(caught.value)
 
 
-def test_links_that_would_go_round_are_refused() -> None:
-    made = sphere().add_node("sphere", "Sin", "wave", A="offset.result")
+def test_link_cycles_are_rejected() -> None:
+    assembly = sphere().add_node("sphere", "Sin", "wave", A="offset.result")
     with pytest.raises(AssemblyError, match="form a cycle"):
-        made.link("sphere", "wave.result", "offset.A")
+        assembly.link("sphere", "wave.result", "offset.A")
     with pytest.raises(AssemblyError, match="form a cycle"):
-        made.link("sphere", "wave.result", "wave.A")
+        assembly.link("sphere", "wave.result", "wave.A")
 
 
-def test_calls_that_would_go_round_are_refused() -> None:
-    made = sphere().add_function("main", {"pos": VECTOR}, {"shape": SCALAR}, id=5)
-    made = made.add_node("main", "FunctionCall", "call", functionID=1, pos="inputs.pos", radius=1.0)
+def test_call_cycles_are_rejected() -> None:
+    assembly = sphere().add_function("main", {"pos": VECTOR}, {"shape": SCALAR}, id=5)
+    assembly = assembly.add_node("main", "FunctionCall", "call", functionID=1, pos="inputs.pos", radius=1.0)
     with pytest.raises(AssemblyError, match="would call itself"):
-        made.add_node("sphere", "FunctionCall", "back", functionID=5)
-    made = made.add_node("sphere", "ResourceId", "which", value=1)
+        assembly.add_node("sphere", "FunctionCall", "back", functionID=5)
+    assembly = assembly.add_node("sphere", "ResourceId", "which", value=1)
     with pytest.raises(AssemblyError, match="would call itself"):
-        made.add_node("sphere", "FunctionCall", "again", functionID="which.value")
-    held = made.set_value("sphere", "which", 7).add_node("sphere", "FunctionCall", "later", functionID="which.value")
+        assembly.add_node("sphere", "FunctionCall", "again", functionID="which.value")
+    pending = assembly.set_value("sphere", "which", 7).add_node(
+        "sphere", "FunctionCall", "later", functionID="which.value"
+    )
     with pytest.raises(AssemblyError, match="would call itself"):
-        held.set_value("sphere", "which", 5)
+        pending.set_value("sphere", "which", 5)
 
 
 def test_a_call_has_the_ports_of_its_function() -> None:
-    made = sphere().add_function("main", {"pos": VECTOR}, {"shape": SCALAR})
-    made = made.add_node("main", "FunctionCall", "call", functionID=1)
-    assert made.inputs_of("main", "call") == {"functionID": PortType.RESOURCE, "pos": VECTOR, "radius": SCALAR}
-    assert made.outputs_of("main", "call") == {"shape": SCALAR}
-    assert [p.message for p in made.problems() if p.node == "call"] == [
+    assembly = sphere().add_function("main", {"pos": VECTOR}, {"shape": SCALAR})
+    assembly = assembly.add_node("main", "FunctionCall", "call", functionID=1)
+    assert assembly.inputs_of("main", "call") == {"functionID": PortType.RESOURCE, "pos": VECTOR, "radius": SCALAR}
+    assert assembly.outputs_of("main", "call") == {"shape": SCALAR}
+    assert [p.message for p in assembly.problems() if p.node == "call"] == [
         "input `pos` is not connected",
         "input `radius` is not connected",
     ]
 
 
-def test_a_called_function_is_removed_only_by_force() -> None:
-    made = sphere().add_function("main", {"pos": VECTOR}, {"shape": SCALAR})
-    made = made.add_node("main", "FunctionCall", "call", functionID=1, pos="inputs.pos", radius=1.0)
-    made = made.link("main", "call.shape", "outputs.shape")
+def test_removing_a_called_function_needs_force() -> None:
+    assembly = sphere().add_function("main", {"pos": VECTOR}, {"shape": SCALAR})
+    assembly = assembly.add_node("main", "FunctionCall", "call", functionID=1, pos="inputs.pos", radius=1.0)
+    assembly = assembly.link("main", "call.shape", "outputs.shape")
     with pytest.raises(AssemblyError, match="is called by main"):
-        made.remove_function("sphere")
-    broken = made.remove_function("sphere", force=True)
+        assembly.remove_function("sphere")
+    broken = assembly.remove_function("sphere", force=True)
     assert "function 1 does not exist" in [problem.message for problem in broken.problems()]
     with pytest.raises(AssemblyError, match="has problems"):
         broken.check()
 
 
-def test_a_changed_signature_breaks_callers_only_by_force() -> None:
-    made = sphere().add_function("main", {"pos": VECTOR}, {"shape": SCALAR})
-    made = made.add_node("main", "FunctionCall", "call", functionID=1, pos="inputs.pos", radius=1.0)
+def test_breaking_callers_needs_force() -> None:
+    assembly = sphere().add_function("main", {"pos": VECTOR}, {"shape": SCALAR})
+    assembly = assembly.add_node("main", "FunctionCall", "call", functionID=1, pos="inputs.pos", radius=1.0)
     with pytest.raises(AssemblyError, match="function `main`, node `call`: input `size` is not connected"):
-        made.add_input("sphere", "size", SCALAR)
-    assert made.add_input("sphere", "size", SCALAR, force=True).problems()
+        assembly.add_input("sphere", "size", SCALAR)
+    assert assembly.add_input("sphere", "size", SCALAR, force=True).problems()
 
 
-def test_renaming_a_node_takes_its_links_along() -> None:
+def test_renaming_a_node_updates_its_links() -> None:
     renamed = sphere().rename_node("sphere", "distance", "length")
     assert renamed.graph("sphere").nodes["offset"].inputs["A"] == Reference("length", "result")
     assert not renamed.problems()
     assert renamed.rename_node("sphere", "length", "distance") == sphere()
 
 
-def test_unlinking_gives_the_problem_that_an_input_is_missing() -> None:
-    made = sphere().unlink("sphere", "offset.B")
-    assert [str(problem) for problem in made.problems()] == [
+def test_unlinking_causes_a_problem() -> None:
+    assembly = sphere().unlink("sphere", "offset.B")
+    assert [str(problem) for problem in assembly.problems()] == [
         "function `sphere`, node `offset`: input `B` is not connected"
     ]
-    assert made.link("sphere", "inputs.radius", "offset.B") == sphere()
+    assert assembly.link("sphere", "inputs.radius", "offset.B") == sphere()
 
 
 def test_removing_a_node_removes_the_links_from_it() -> None:
-    made = sphere().remove_node("sphere", "distance")
-    assert "A" not in made.graph("sphere").nodes["offset"].inputs
+    assembly = sphere().remove_node("sphere", "distance")
+    assert "A" not in assembly.graph("sphere").nodes["offset"].inputs
 
 
 def test_names_positions_and_values_of_nodes_are_editable() -> None:
-    made = sphere().add_node("sphere", "Constant", "c", value=2, position=(1.0, 2.0))
-    made = made.set_value("sphere", "c", 3.5).describe_node("sphere", "c", display_name="wall", position=(4.0, 5.0))
-    node = made.node("sphere", "c")
+    assembly = sphere().add_node("sphere", "Constant", "c", value=2, position=(1.0, 2.0))
+    assembly = assembly.set_value("sphere", "c", 3.5).describe_node(
+        "sphere", "c", display_name="wall", position=(4.0, 5.0)
+    )
+    node = assembly.node("sphere", "c")
     assert (node.value, node.display_name, node.position) == (3.5, "wall", (4.0, 5.0))
 
 
-def test_where_a_node_is_drawn_is_no_part_of_what_it_means() -> None:
-    made = sphere()
-    assert made.describe_node("sphere", "offset", position=(9.0, 9.0)) == made
+def test_positions_of_nodes_do_not_affect_equality() -> None:
+    assembly = sphere()
+    assert assembly.describe_node("sphere", "offset", position=(9.0, 9.0)) == assembly
 
 
-def test_a_node_takes_its_kind_from_what_it_is_linked_to() -> None:
-    made = sphere().add_node("sphere", "Multiplication", "scaled", A="inputs.pos", B=[2, 2, 2])
-    assert made.node("sphere", "scaled").kind is VECTOR
-    assert made.retype_node("sphere", "scaled", VECTOR) == made
+def test_the_kind_of_a_node_is_inferred_from_its_links() -> None:
+    assembly = sphere().add_node("sphere", "Multiplication", "scaled", A="inputs.pos", B=[2, 2, 2])
+    assert assembly.node("sphere", "scaled").kind is VECTOR
+    assert assembly.retype_node("sphere", "scaled", VECTOR) == assembly
 
 
 def test_outputs_are_added_and_removed() -> None:
-    made = sphere().add_output("sphere", "length", SCALAR, "distance.result")
-    assert made.graph("sphere").results["length"] == Reference("distance", "result")
-    assert made.remove_output("sphere", "length") == sphere()
+    assembly = sphere().add_output("sphere", "length", SCALAR, "distance.result")
+    assert assembly.graph("sphere").results["length"] == Reference("distance", "result")
+    assert assembly.remove_output("sphere", "length") == sphere()
     with pytest.raises(AssemblyError, match="already"):
-        made.add_output("sphere", "length", SCALAR)
+        assembly.add_output("sphere", "length", SCALAR)
 
 
-def test_a_name_that_two_functions_share_is_no_name() -> None:
-    made = sphere().add_function("sphere")
+def test_an_ambiguous_function_name_is_rejected() -> None:
+    assembly = sphere().add_function("sphere")
     with pytest.raises(AssemblyError, match="2 functions are named `sphere`"):
-        made.graph("sphere")
-    assert made.graph(1).nodes
+        assembly.graph("sphere")
+    assert assembly.graph(1).nodes
 
 
-def test_ports_named_like_options_are_given_in_a_mapping() -> None:
-    made = add_expression(Assembly(), "odd", "value * kind", {"value": "scalar", "kind": "scalar"})
-    made = made.add_function("main", {}, {"shape": SCALAR})
-    made = made.add_node("main", "FunctionCall", "call", {"functionID": 1, "value": 2.0, "kind": 3.0})
-    made = made.link("main", "call.shape", "outputs.shape")
-    assert not made.problems()
+def test_ports_named_like_options_are_passed_in_a_mapping() -> None:
+    assembly = add_expression(Assembly(), "odd", "value * kind", {"value": "scalar", "kind": "scalar"})
+    assembly = assembly.add_function("main", {}, {"shape": SCALAR})
+    assembly = assembly.add_node("main", "FunctionCall", "call", {"functionID": 1, "value": 2.0, "kind": 3.0})
+    assembly = assembly.link("main", "call.shape", "outputs.shape")
+    assert not assembly.problems()
 
 
 def test_ten_thousand_nodes_are_checked_without_recursion() -> None:
-    made = Assembly().add_function("chain", {"x": SCALAR}, {"y": SCALAR})
-    graph = made.graph("chain")
+    assembly = Assembly().add_function("chain", {"x": SCALAR}, {"y": SCALAR})
+    graph = assembly.graph("chain")
     nodes = {}
     previous = Reference("inputs", "x")
-    base = made.add_node("chain", "Sin", "n", kind=SCALAR).node("chain", "n")
+    base = assembly.add_node("chain", "Sin", "n", kind=SCALAR).node("chain", "n")
     for index in range(10_000):
         node = base.with_input("A", previous)
         nodes[f"n{index}"] = type(node)(**{**vars(node), "identifier": f"n{index}"})
         previous = Reference(f"n{index}", "result")
     function = type(graph)(graph.id, graph.name, graph.inputs, graph.outputs, nodes, {"y": previous})
-    assert not made.with_function(function).problems()
+    assert not assembly.with_function(function).problems()
 
 
 def called() -> Assembly:
-    """A function, one that calls it and takes its gradient, and a level set of it."""
-    made = Assembly().add_function("ball", {"pos": VECTOR, "radius": SCALAR}, {"shape": SCALAR, "size": SCALAR}, id=1)
-    made = made.add_node("ball", "Length", "length", A="inputs.pos")
-    made = made.add_node("ball", "Subtraction", "offset", A="length.result", B="inputs.radius")
-    made = made.link("ball", "offset.result", "outputs.shape").link("ball", "inputs.radius", "outputs.size")
-    made = made.add_function("main", {"pos": VECTOR}, {"shape": SCALAR, "slope": VECTOR}, id=2)
-    made = made.add_node("main", "FunctionCall", "call", functionID=1, pos="inputs.pos", radius=2.0)
-    made = made.add_node(
+    """A function, a function that calls it and takes its gradient, and a level set."""
+    assembly = Assembly().add_function(
+        "ball", {"pos": VECTOR, "radius": SCALAR}, {"shape": SCALAR, "size": SCALAR}, id=1
+    )
+    assembly = assembly.add_node("ball", "Length", "length", A="inputs.pos")
+    assembly = assembly.add_node("ball", "Subtraction", "offset", A="length.result", B="inputs.radius")
+    assembly = assembly.link("ball", "offset.result", "outputs.shape").link("ball", "inputs.radius", "outputs.size")
+    assembly = assembly.add_function("main", {"pos": VECTOR}, {"shape": SCALAR, "slope": VECTOR}, id=2)
+    assembly = assembly.add_node("main", "FunctionCall", "call", functionID=1, pos="inputs.pos", radius=2.0)
+    assembly = assembly.add_node(
         "main", "FunctionGradient", "g", functionID=1, step=0.1, pos="inputs.pos", radius=2.0,
         scalar_output="shape", vector_input="pos",
     )  # fmt: skip
-    made = made.link("main", "call.shape", "outputs.shape").link("main", "g.gradient", "outputs.slope")
-    made = made.add_resource(TriangleMesh.box((-3, -3, -3), (3, 3, 3)), id=8)
-    return made.add_resource(LevelSet(2, "shape", 8, box_only=True), id=9).build(9)
+    assembly = assembly.link("main", "call.shape", "outputs.shape").link("main", "g.gradient", "outputs.slope")
+    assembly = assembly.add_resource(TriangleMesh.box((-3, -3, -3), (3, 3, 3)), id=8)
+    return assembly.add_resource(LevelSet(2, "shape", 8, box_only=True), id=9).build(9)
 
 
-def test_renamed_ports_take_callers_gradients_and_level_sets_along() -> None:
-    made = called()
-    renamed = made.rename_input("ball", "pos", "place").rename_input("ball", "radius", "r")
+def test_renaming_ports_updates_callers_gradients_and_level_sets() -> None:
+    assembly = called()
+    renamed = assembly.rename_input("ball", "pos", "place").rename_input("ball", "radius", "r")
     renamed = renamed.rename_output("ball", "shape", "distance").rename_output("main", "shape", "body")
     assert not renamed.problems()
     assert list(renamed.function("ball").inputs) == ["place", "r"]
@@ -249,38 +255,38 @@ def test_renamed_ports_take_callers_gradients_and_level_sets_along() -> None:
     assert renamed.node("main", "g").scalar_output == "distance"
     assert renamed.resources[9].channel == "body"  # type: ignore[union-attr]
     points = [[0.5, 1.0, 2.0], [3.0, -1.0, 0.0]]
-    (before,), (after,) = parts(made), parts(renamed)
+    (before,), (after,) = parts(assembly), parts(renamed)
     assert before(points).tolist() == after(points).tolist()
-    back = renamed.rename_input("ball", "place", "pos").rename_input("ball", "r", "radius")
-    assert back.rename_output("ball", "distance", "shape").rename_output("main", "body", "shape") == made
+    restored = renamed.rename_input("ball", "place", "pos").rename_input("ball", "r", "radius")
+    assert restored.rename_output("ball", "distance", "shape").rename_output("main", "body", "shape") == assembly
     with pytest.raises(AssemblyError, match="output `size` already exists"):
-        made.rename_output("ball", "shape", "size")
+        assembly.rename_output("ball", "shape", "size")
     with pytest.raises(AssemblyError, match="has no input `weight`"):
-        made.rename_input("ball", "weight", "w")
+        assembly.rename_input("ball", "weight", "w")
 
 
-def test_an_output_of_another_type_breaks_links_only_by_force() -> None:
-    made = called()
+def test_retyping_a_linked_output_needs_force() -> None:
+    assembly = called()
     with pytest.raises(AssemblyError, match="this would break"):
-        made.retype_output("ball", "shape", VECTOR)
-    assert made.retype_output("ball", "shape", VECTOR, force=True).problems()
-    free = made.unlink("ball", "outputs.size").retype_output("ball", "size", VECTOR)
-    assert free.function("ball").outputs["size"] is VECTOR
+        assembly.retype_output("ball", "shape", VECTOR)
+    assert assembly.retype_output("ball", "shape", VECTOR, force=True).problems()
+    unlinked = assembly.unlink("ball", "outputs.size").retype_output("ball", "size", VECTOR)
+    assert unlinked.function("ball").outputs["size"] is VECTOR
 
 
-def test_a_resource_that_is_used_is_removed_only_by_force() -> None:
-    made = called()
+def test_removing_a_used_resource_needs_force() -> None:
+    assembly = called()
     with pytest.raises(AssemblyError, match="resource 8 is used by 9"):
-        made.remove_resource(8)
-    assert 8 not in made.remove_resource(8, force=True).resources
-    without = made.remove_resource(9)
+        assembly.remove_resource(8)
+    assert 8 not in assembly.remove_resource(8, force=True).resources
+    without = assembly.remove_resource(9)
     assert without.items == ()
     assert not without.remove_resource(8).resources
     with pytest.raises(AssemblyError, match="no resource 99"):
-        made.remove_resource(99)
+        assembly.remove_resource(99)
 
 
-def test_types_of_ports_go_by_their_names_everywhere() -> None:
+def test_port_types_may_be_given_by_name() -> None:
     vector, scalar = PortType.VECTOR, PortType.SCALAR
     named = lg.Assembly().add_function("f", {"p": "vector"}, {"d": "scalar"}).add_input("f", "r", "scalar")
     typed = lg.Assembly().add_function("f", {"p": vector}, {"d": scalar}).add_input("f", "r", scalar)

@@ -1,4 +1,4 @@
-"""Functions from expressions in text: what they compute, and what is refused where."""
+"""Functions from expressions: their values, and errors with locations."""
 
 import math
 
@@ -16,7 +16,7 @@ from livegrad.runtime.reference import evaluate
 
 
 def value(text: str, **inputs: float) -> float:
-    types = {name: "vector" if np.ndim(given) else "scalar" for name, given in inputs.items()}
+    types = {name: "vector" if np.ndim(argument) else "scalar" for name, argument in inputs.items()}
     function = to_function(add_expression(Assembly(), "f", text, types), "f", element=lg.f64)
     return float(evaluate(function, *inputs.values()))
 
@@ -42,14 +42,16 @@ def value(text: str, **inputs: float) -> float:
         ("7", 7.0),
     ],
 )
-def test_expressions_compute_what_they_say(text: str, expected: float) -> None:
+def test_expressions_have_the_value_of_python(text: str, expected: float) -> None:
     assert value(text, x=2.0) == pytest.approx(expected, rel=1e-15)
 
 
 def test_functions_of_the_assembly_are_called_by_name() -> None:
-    made = add_expression(Assembly(), "ball", "length(pos) - radius", {"pos": "vector", "radius": "scalar"})
-    made = add_expression(made, "two", "min(ball(pos, 1), ball(pos - vector(3, 0, 0), radius=0.5))", {"pos": "vector"})
-    assert evaluate(to_function(made, "two", element=lg.f64), np.array([3.0, 0, 0])) == -0.5
+    assembly = add_expression(Assembly(), "ball", "length(pos) - radius", {"pos": "vector", "radius": "scalar"})
+    assembly = add_expression(
+        assembly, "two", "min(ball(pos, 1), ball(pos - vector(3, 0, 0), radius=0.5))", {"pos": "vector"}
+    )
+    assert evaluate(to_function(assembly, "two", element=lg.f64), np.array([3.0, 0, 0])) == -0.5
 
 
 @pytest.mark.parametrize(
@@ -73,18 +75,18 @@ def test_functions_of_the_assembly_are_called_by_name() -> None:
         ("-" * 5000 + "x", "nested too deeply|is not an expression"),
     ],
 )
-def test_what_is_no_expression_is_refused(text: str, message: str) -> None:
+def test_invalid_expressions_are_rejected(text: str, message: str) -> None:
     with pytest.raises(AssemblyError, match=message):
         add_expression(Assembly(), "f", text, {"x": "scalar"})
 
 
-def test_a_sum_of_many_terms_is_read_whatever_the_limit_of_recursion() -> None:
+def test_long_sums_do_not_exceed_the_recursion_limit() -> None:
     terms = 2000
     part = add_expression(Assembly(), "sum", " + ".join(["x"] * terms), {"x": "scalar"})
     assert len(part.graph("sum").nodes) == terms - 1
 
 
-def test_errors_point_into_the_text() -> None:
+def test_errors_have_line_and_column() -> None:
     with pytest.raises(AssemblyError) as caught:
         add_expression(Assembly(), "shape", "a = x\n  \na + b", {"x": "scalar"})
     assert "(shape:3:5)" in str(caught.value)
@@ -93,15 +95,15 @@ def test_errors_point_into_the_text() -> None:
 def test_builders_share_constants_and_components() -> None:
     build = FunctionBuilder(Assembly(), "f")
     pos = build.input("pos", PortType.VECTOR)
-    made = build.finish(y=pos.x * 2.0 + pos.y * 2.0 - pos.x)
-    names = [node.type.name for node in made.graph("f").nodes.values()]
+    assembly = build.finish(y=pos.x * 2.0 + pos.y * 2.0 - pos.x)
+    names = [node.type.name for node in assembly.graph("f").nodes.values()]
     assert names.count("Constant") == 1
     assert names.count("DecomposeVector") == 1
 
 
 def test_zero_and_negative_zero_are_different_constants() -> None:
     build = FunctionBuilder(Assembly(), "f")
-    made = build.finish(a=build.constant(0.0), b=build.constant(-0.0))
-    a, b = evaluate(to_function(made, "f", element=lg.f64))
+    assembly = build.finish(a=build.constant(0.0), b=build.constant(-0.0))
+    a, b = evaluate(to_function(assembly, "f", element=lg.f64))
     assert not np.signbit(a)
     assert np.signbit(b)

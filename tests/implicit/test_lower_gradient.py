@@ -1,4 +1,4 @@
-"""Lowering of gradient nodes beyond the seed: numbers against mathematics, exact mode, fallbacks with their reason."""
+"""Lowering of gradient nodes: accuracy, exact mode, and fallbacks with diagnostics."""
 
 from typing import Any
 
@@ -28,11 +28,11 @@ def gradient_by_hand(p: np.ndarray, size: float = 1.5) -> np.ndarray:  # type: i
 
 def run(assembly: Assembly, *arguments: Any, **options: Any) -> Any:
     function = to_function(assembly, "main", element=lg.f64, **options)
-    lifted = [np.ndim(argument) == 2 for argument in arguments]
-    return lg.ir.compile(lg.ir.map_over(function, lifted))(*arguments)
+    is_mapped = [np.ndim(argument) == 2 for argument in arguments]
+    return lg.ir.compile(lg.ir.map_over(function, is_mapped))(*arguments)
 
 
-def test_central_differences_agree_with_the_gradient_by_hand_to_the_square_of_the_step() -> None:
+def test_central_differences_have_second_order_accuracy() -> None:
     expected = gradient_by_hand(POINTS)
     errors = []
     for step in (1e-2, 1e-3):
@@ -42,10 +42,10 @@ def test_central_differences_agree_with_the_gradient_by_hand_to_the_square_of_th
     assert errors[1] < errors[0] / 50
 
 
-@pytest.mark.parametrize("way", ["nodes", "derivative ops"])
-def test_exact_mode_is_the_gradient_by_hand(way: str) -> None:
+@pytest.mark.parametrize("form", ["nodes", "derivative ops"])
+def test_exact_mode_equals_the_analytic_gradient(form: str) -> None:
     assembly, options = with_gradient(0.5), {}
-    if way == "nodes":
+    if form == "nodes":
         assembly = lower_function_gradient(assembly, exact=True).assembly
         assert not list(gradient_nodes(assembly))
     else:
@@ -61,11 +61,11 @@ def test_native_code_and_reference_agree_on_lowered_graphs() -> None:
     function = to_function(lower_function_gradient(with_gradient()).assembly, "main", element=lg.f64)
     native = lg.ir.compile(function)
     for point in POINTS[:5]:
-        for found, expected in zip(native(point, 0.1), evaluate(function, point, 0.1), strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+        for actual, expected in zip(native(point, 0.1), evaluate(function, point, 0.1), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_a_linked_step_is_the_step() -> None:
+def test_a_linked_step_is_used() -> None:
     lowered = lower_function_gradient(with_gradient("inputs.h")).assembly
     coarse = run(lowered, POINTS, 0.5)[1]
     fine = run(lowered, POINTS, 1e-4)[1]
@@ -74,7 +74,7 @@ def test_a_linked_step_is_the_step() -> None:
 
 
 @pytest.mark.parametrize("step", [0.0, -1e-3])
-def test_a_step_of_nothing_or_less_is_guarded(step: float) -> None:
+def test_zero_and_negative_steps_are_guarded(step: float) -> None:
     _, gradient, _ = run(lower_function_gradient(with_gradient("inputs.h")).assembly, POINTS, step)
     assert np.isfinite(gradient).all()
     if step < 0:
@@ -82,9 +82,9 @@ def test_a_step_of_nothing_or_less_is_guarded(step: float) -> None:
 
 
 def test_a_flat_function_has_no_direction() -> None:
-    made = add_expression(Assembly(), "flat", "pos.x * 0 + 3", {"pos": "vector"})
-    made = made.add_function("main", {"pos": PortType.VECTOR}, OUTPUTS)
-    made = made.add_node(
+    assembly = add_expression(Assembly(), "flat", "pos.x * 0 + 3", {"pos": "vector"})
+    assembly = assembly.add_function("main", {"pos": PortType.VECTOR}, OUTPUTS)
+    assembly = assembly.add_node(
         "main",
         "FunctionGradient",
         "g",
@@ -95,13 +95,13 @@ def test_a_flat_function_has_no_direction() -> None:
         vector_input="pos",
     )
     for output, port in PORTS.items():
-        made = made.link("main", f"g.{port}", f"outputs.{output}")
-    for assembly, options in ((lower_function_gradient(made).assembly, {}), (made, {"exact": True})):
-        for value in run(assembly, POINTS, **options):
+        assembly = assembly.link("main", f"g.{port}", f"outputs.{output}")
+    for variant, options in ((lower_function_gradient(assembly).assembly, {}), (assembly, {"exact": True})):
+        for value in run(variant, POINTS, **options):
             np.testing.assert_array_equal(value, np.zeros_like(value))
 
 
-def test_normalized_distance_is_the_value_over_the_length_of_the_gradient() -> None:
+def test_normalized_distance_is_the_value_divided_by_the_gradient_length() -> None:
     lowered = lower_function_gradient(with_normalized_distance())
     assert not lowered.diagnostics
     assert not list(gradient_nodes(lowered.assembly))
@@ -111,9 +111,9 @@ def test_normalized_distance_is_the_value_over_the_length_of_the_gradient() -> N
     np.testing.assert_allclose(run(with_normalized_distance(), POINTS, exact=True), expected, rtol=1e-12)
 
 
-def test_gradients_of_gradients_are_lowered_to_the_end() -> None:
-    made = with_normalized_distance().add_function("outer", {"pos": PortType.VECTOR}, {"m": PortType.SCALAR})
-    made = made.add_node(
+def test_nested_gradients_are_lowered_completely() -> None:
+    assembly = with_normalized_distance().add_function("outer", {"pos": PortType.VECTOR}, {"m": PortType.SCALAR})
+    assembly = assembly.add_node(
         "outer",
         "FunctionGradient",
         "g",
@@ -123,12 +123,12 @@ def test_gradients_of_gradients_are_lowered_to_the_end() -> None:
         scalar_output="distance",
         vector_input="pos",
     )
-    made = made.link("outer", "g.magnitude", "outputs.m")
-    lowered = lower_function_gradient(made).assembly
+    assembly = assembly.link("outer", "g.magnitude", "outputs.m")
+    lowered = lower_function_gradient(assembly).assembly
     assert not list(gradient_nodes(lowered))
     assert not lowered.problems()
     difference = lg.ir.compile(lg.ir.map_over(to_function(lowered, "outer", element=lg.f64)))(POINTS)
-    exact = lg.ir.compile(lg.ir.map_over(to_function(made, "outer", element=lg.f64, exact=True)))(POINTS)
+    exact = lg.ir.compile(lg.ir.map_over(to_function(assembly, "outer", element=lg.f64, exact=True)))(POINTS)
     np.testing.assert_allclose(difference, exact, rtol=1e-3)
 
 
@@ -143,55 +143,55 @@ def test_gradients_of_gradients_are_lowered_to_the_end() -> None:
         ({"size": None}, "input `size` is not connected"),
     ],
 )
-def test_what_is_incomplete_gives_zeros_and_says_why(changes: dict[str, Any], message: str) -> None:
-    made = with_gradient(**changes)
-    lowered = lower_function_gradient(made)
+def test_an_incomplete_node_returns_zeros_with_a_diagnostic(changes: dict[str, Any], message: str) -> None:
+    assembly = with_gradient(**changes)
+    lowered = lower_function_gradient(assembly)
     assert [str(d) for d in lowered.diagnostics] == [
         f"function `main`, node `g`: this FunctionGradient returns zeros: {message}"
     ]
     for value in run(lowered.assembly, POINTS, np.zeros(len(POINTS))[0]):
         assert not np.any(value)
     with pytest.raises(AssemblyError, match="cannot lower FunctionGradient `g` of function `main`"):
-        lower_function_gradient(made, on_problem="raise")
+        lower_function_gradient(assembly, on_problem="raise")
 
 
-def test_a_missing_function_gives_zeros_and_says_so() -> None:
-    made = with_gradient().remove_function("field", force=True)
-    lowered = lower_function_gradient(made)
+def test_a_missing_function_returns_zeros_with_a_diagnostic() -> None:
+    assembly = with_gradient().remove_function("field", force=True)
+    lowered = lower_function_gradient(assembly)
     assert "function 1 does not exist" in str(lowered.diagnostics[0])
     assert not np.any(run(lowered.assembly, POINTS, 0.0)[1])
 
 
-def test_a_type_that_changed_upstream_gives_zeros_and_says_so() -> None:
-    made = with_gradient()
+def test_a_type_changed_upstream_returns_zeros_with_a_diagnostic() -> None:
+    assembly = with_gradient()
     changed = add_expression(Assembly(), "field", "length(pos + size)", {"pos": "vector", "size": "vector"}, id=1)
-    made = made.with_function(changed.graph(1))
-    lowered = lower_function_gradient(made)
+    assembly = assembly.with_function(changed.graph(1))
+    lowered = lower_function_gradient(assembly)
     assert "input `size`: a scalar cannot be connected to a vector" in str(lowered.diagnostics[0])
 
 
-def test_a_circle_of_calls_gives_zeros_and_says_so() -> None:
-    made = with_gradient()
-    call = made.add_node("main", "FunctionCall", "c", functionID=1, pos="inputs.pos", size=1.0).node("main", "c")
-    circular = made.graph("field").with_node(
+def test_a_call_cycle_returns_zeros_with_a_diagnostic() -> None:
+    assembly = with_gradient()
+    call = assembly.add_node("main", "FunctionCall", "c", functionID=1, pos="inputs.pos", size=1.0).node("main", "c")
+    circular = assembly.graph("field").with_node(
         type(call)(**{**vars(call), "identifier": "back", "inputs": {"functionID": 2}})
     )
-    lowered = lower_function_gradient(made.with_function(circular))
+    lowered = lower_function_gradient(assembly.with_function(circular))
     assert "function `field` calls `main` again" in str(lowered.diagnostics[0])
     assert not list(gradient_nodes(lowered.assembly))
 
 
-def test_normalized_distance_that_is_incomplete_gives_zero_too() -> None:
-    made = with_normalized_distance().describe_node("main", "n", scalar_output=None)
-    lowered = lower_function_gradient(made)
+def test_an_incomplete_normalized_distance_returns_zero() -> None:
+    assembly = with_normalized_distance().describe_node("main", "n", scalar_output=None)
+    lowered = lower_function_gradient(assembly)
     assert "this NormalizeDistance returns zeros" in str(lowered.diagnostics[0])
     assert not np.any(run(lowered.assembly, POINTS))
 
 
-def test_a_function_with_a_step_size_of_its_own_shares_it() -> None:
-    made = add_expression(Assembly(), "own", "length(pos) * StepSize", {"pos": "vector", "StepSize": "scalar"})
-    made = made.add_function("main", {"pos": PortType.VECTOR, "h": PortType.SCALAR}, OUTPUTS)
-    made = made.add_node(
+def test_an_input_named_step_size_replaces_the_step() -> None:
+    assembly = add_expression(Assembly(), "own", "length(pos) * StepSize", {"pos": "vector", "StepSize": "scalar"})
+    assembly = assembly.add_function("main", {"pos": PortType.VECTOR, "h": PortType.SCALAR}, OUTPUTS)
+    assembly = assembly.add_node(
         "main",
         "FunctionGradient",
         "g",
@@ -203,28 +203,28 @@ def test_a_function_with_a_step_size_of_its_own_shares_it() -> None:
         vector_input="pos",
     )
     for output, port in PORTS.items():
-        made = made.link("main", f"g.{port}", f"outputs.{output}")
-    lowered = lower_function_gradient(made)
-    assert dict(lowered.assembly.function("gradient_of_own_shape_pos").inputs) == dict(made.graph("own").inputs)
+        assembly = assembly.link("main", f"g.{port}", f"outputs.{output}")
+    lowered = lower_function_gradient(assembly)
+    assert dict(lowered.assembly.function("gradient_of_own_shape_pos").inputs) == dict(assembly.graph("own").inputs)
     assert "its `step` is ignored, because `own` has an input `StepSize`" in str(lowered.diagnostics[0])
     magnitude = run(lowered.assembly, POINTS, 1e-3)[2]
     np.testing.assert_allclose(magnitude, 1e-3, rtol=1e-3)
 
 
 def test_an_adaptive_step_grows_with_the_coordinate() -> None:
-    far = POINTS + 1000.0
+    points = POINTS + 1000.0
     lowered = lower_function_gradient(with_gradient(1e-6), adaptive_step=True).assembly
     assert lowered.function("adaptive_gradient_of_field_shape_pos")
-    expected = gradient_by_hand(far)
-    adaptive = np.abs(run(lowered, far, 0.0)[1] - expected).max()
-    fixed = np.abs(run(lower_function_gradient(with_gradient(1e-9)).assembly, far, 0.0)[1] - expected).max()
+    expected = gradient_by_hand(points)
+    adaptive = np.abs(run(lowered, points, 0.0)[1] - expected).max()
+    fixed = np.abs(run(lower_function_gradient(with_gradient(1e-9)).assembly, points, 0.0)[1] - expected).max()
     assert adaptive < fixed / 10
 
 
-def test_managed_functions_are_left_as_they_are() -> None:
-    made = with_gradient()
-    graph = made.graph("main")
-    managed = made.with_function(type(graph)(**{**vars(graph), "managed": True}))
+def test_managed_functions_are_not_changed() -> None:
+    assembly = with_gradient()
+    graph = assembly.graph("main")
+    managed = assembly.with_function(type(graph)(**{**vars(graph), "managed": True}))
     lowered = lower_function_gradient(managed)
     assert lowered.assembly.graph("main").nodes["g"].type.name == "FunctionGradient"
     assert lowered.assembly.functions.keys() == managed.functions.keys()
@@ -237,9 +237,9 @@ def test_lowering_twice_changes_nothing() -> None:
     assert lower_function_gradient(once).assembly == once
 
 
-def test_a_gradient_added_after_lowering_finds_the_function_of_before() -> None:
+def test_a_gradient_added_after_lowering_reuses_the_generated_function() -> None:
     once = lower_function_gradient(with_gradient()).assembly
-    made = once.add_node(
+    assembly = once.add_node(
         "main",
         "FunctionGradient",
         "later",
@@ -250,33 +250,35 @@ def test_a_gradient_added_after_lowering_finds_the_function_of_before() -> None:
         scalar_output="shape",
         vector_input="pos",
     )
-    assert lower_function_gradient(made).assembly.functions.keys() == once.functions.keys()
+    assert lower_function_gradient(assembly).assembly.functions.keys() == once.functions.keys()
 
 
-def test_function_inputs_may_be_named_like_anything() -> None:
+def test_function_inputs_may_have_any_name() -> None:
     names = ("value", "kind", "type", "identifier", "step")
-    made = add_expression(
+    assembly = add_expression(
         Assembly(), "odd", "length(pos) * " + " * ".join(names), {"pos": "vector"} | dict.fromkeys(names, "scalar")
     )
-    made = made.add_function("main", {"pos": PortType.VECTOR}, {"gradient": PortType.VECTOR})
+    assembly = assembly.add_function("main", {"pos": PortType.VECTOR}, {"gradient": PortType.VECTOR})
     inputs = {"functionID": 1, "pos": "inputs.pos", **dict.fromkeys(names, 0.5)}
-    made = made.add_node("main", "FunctionGradient", "g", inputs, scalar_output="shape", vector_input="pos")
-    made = made.link("main", "g.gradient", "outputs.gradient")
-    gradient = run(lower_function_gradient(made, on_problem="raise").assembly, POINTS)
+    assembly = assembly.add_node("main", "FunctionGradient", "g", inputs, scalar_output="shape", vector_input="pos")
+    assembly = assembly.link("main", "g.gradient", "outputs.gradient")
+    gradient = run(lower_function_gradient(assembly, on_problem="raise").assembly, POINTS)
     expected = 0.5**5 * POINTS / np.linalg.norm(POINTS, axis=1, keepdims=True)
     assert np.abs(gradient - expected).max() < 0.05
 
 
-def test_images_and_meshes_have_no_exact_nodes_but_an_exact_gradient() -> None:
+def test_exact_gradients_of_meshes_cannot_be_nodes() -> None:
     mesh = lg_box()
-    made = Assembly().add_resource(mesh, id=9).add_function("d", {"pos": PortType.VECTOR}, {"shape": PortType.SCALAR})
-    made = made.add_node("d", "Mesh", "m", pos="inputs.pos", mesh=9).link("d", "m.distance", "outputs.shape")
-    made = made.add_function("main", {"pos": PortType.VECTOR}, {"gradient": PortType.VECTOR})
-    inputs = {"functionID": made.function("d").id, "pos": "inputs.pos", "step": 1e-4}
-    made = made.add_node("main", "FunctionGradient", "g", inputs, scalar_output="shape", vector_input="pos")
-    made = made.link("main", "g.gradient", "outputs.gradient")
+    assembly = (
+        Assembly().add_resource(mesh, id=9).add_function("d", {"pos": PortType.VECTOR}, {"shape": PortType.SCALAR})
+    )
+    assembly = assembly.add_node("d", "Mesh", "m", pos="inputs.pos", mesh=9).link("d", "m.distance", "outputs.shape")
+    assembly = assembly.add_function("main", {"pos": PortType.VECTOR}, {"gradient": PortType.VECTOR})
+    inputs = {"functionID": assembly.function("d").id, "pos": "inputs.pos", "step": 1e-4}
+    assembly = assembly.add_node("main", "FunctionGradient", "g", inputs, scalar_output="shape", vector_input="pos")
+    assembly = assembly.link("main", "g.gradient", "outputs.gradient")
     with pytest.raises(AssemblyError, match="which nodes cannot do"):
-        lower_function_gradient(made, exact=True)
+        lower_function_gradient(assembly, exact=True)
 
 
 def lg_box() -> Any:

@@ -1,4 +1,4 @@
-"""Inside and outside of meshes, whatever they are like: against solid angles in NumPy, and the parts themselves."""
+"""Signs of distances to meshes of any quality, compared with solid angles in NumPy and with parts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ POINTS = np.random.default_rng(5).uniform(-1.4, 1.4, (2000, 3)).astype(np.float3
 
 
 def winding(vertices: Any, triangles: Any, points: Any) -> Any:
-    """How often a surface goes around points: the sum of all solid angles, in float64."""
+    """The winding number: the sum of all solid angles, in float64."""
     a, b, c = (vertices[triangles[:, k]][None] - points[:, None] for k in range(3))
     la, lb, lc = (np.linalg.norm(side, axis=-1) for side in (a, b, c))
     above = np.einsum("ijk,ijk->ij", a, np.cross(b, c))
@@ -29,13 +29,13 @@ def winding(vertices: Any, triangles: Any, points: Any) -> Any:
 
 
 def distance_to(mesh: TriangleMesh) -> lg.Part:
-    made = Assembly().add_resource(mesh, id=9).add_function("d", {"pos": PortType.VECTOR}, {"y": PortType.SCALAR})
-    made = made.add_node("d", "Mesh", "n", {"pos": "inputs.pos", "mesh": 9})
-    return part_of_function(made.link("d", "n.distance", "outputs.y"), "d", WIDE)
+    assembly = Assembly().add_resource(mesh, id=9).add_function("d", {"pos": PortType.VECTOR}, {"y": PortType.SCALAR})
+    assembly = assembly.add_node("d", "Mesh", "n", {"pos": "inputs.pos", "mesh": 9})
+    return part_of_function(assembly.link("d", "n.distance", "outputs.y"), "d", WIDE)
 
 
 def ball(rings: int = 4) -> TriangleMesh:
-    """A sphere of 48 triangles: with what the tests add, all trees have 64 leaves and share one compiled function."""
+    """A sphere of 48 triangles. In all tests, trees have 64 leaves, so they share a compiled function."""
     turns = np.linspace(0, 2 * np.pi, 2 * rings, endpoint=False)
     inner = [
         [np.sin(a) * np.cos(t), np.sin(a) * np.sin(t), np.cos(a)]
@@ -46,24 +46,24 @@ def ball(rings: int = 4) -> TriangleMesh:
     count, top, bottom = len(turns), len(vertices) - 2, len(vertices) - 1
     triangles = []
     for turn in range(count):
-        following = (turn + 1) % count
+        next_turn = (turn + 1) % count
         for ring in range(rings - 2):
-            a, b = ring * count + turn, ring * count + following
+            a, b = ring * count + turn, ring * count + next_turn
             triangles += [(a, a + count, b), (b, a + count, b + count)]
         last = (rings - 2) * count
-        triangles += [(top, turn, following), (bottom, last + following, last + turn)]
+        triangles += [(top, turn, next_turn), (bottom, last + next_turn, last + turn)]
     return TriangleMesh(vertices, np.array(triangles))
 
 
 def loose(mesh: TriangleMesh) -> TriangleMesh:
-    """Every triangle by itself, with vertices that hardly meet: no edge joins two of them."""
+    """Separate triangles whose vertices almost coincide: no edge is shared."""
     corners = mesh.vertices[mesh.triangles].reshape(-1, 3)
-    moved = corners + np.random.default_rng(1).normal(size=corners.shape) * 1e-5
-    return TriangleMesh(moved, np.arange(len(corners)).reshape(-1, 3))
+    vertices = corners + np.random.default_rng(1).normal(size=corners.shape) * 1e-5
+    return TriangleMesh(vertices, np.arange(len(corners)).reshape(-1, 3))
 
 
 def with_lines(mesh: TriangleMesh) -> TriangleMesh:
-    """Some edges have a vertex in their middle that only a triangle without area joins to the other side."""
+    """Splits some edges on one side only; a triangle without area closes each gap."""
     vertices, triangles = list(mesh.vertices), mesh.triangles.tolist()
     for index in (0, 10, 20, 30):
         a, b, c = triangles[index]
@@ -75,7 +75,7 @@ def with_lines(mesh: TriangleMesh) -> TriangleMesh:
 
 
 def with_ball_inside(mesh: TriangleMesh) -> TriangleMesh:
-    """A box goes through the surface: the union of both is inside."""
+    """Adds a box that intersects the surface: the inside is the union."""
     box = TriangleMesh.box((0.2, -0.3, -0.3), (1.2, 0.3, 0.4))
     number = len(mesh.vertices)
     return TriangleMesh(
@@ -84,14 +84,14 @@ def with_ball_inside(mesh: TriangleMesh) -> TriangleMesh:
 
 
 def with_fold(mesh: TriangleMesh) -> TriangleMesh:
-    """A vertex of one face lies beyond the opposite edge, in the same plane: two triangles are folded onto others."""
+    """Splits a face at a vertex beyond an edge, in the same plane: triangles are folded onto others."""
     a, b, c = mesh.vertices[mesh.triangles[5]]
     beyond = (a + b) / 2 + 0.4 * ((a + b) / 2 - c)
-    own = mesh.triangles[5]
+    triangle = mesh.triangles[5]
     number = len(mesh.vertices)
-    fan = [[own[0], own[1], number], [own[1], own[2], number], [own[2], own[0], number]]
-    rest = np.delete(mesh.triangles, 5, axis=0)
-    return TriangleMesh(np.concatenate([mesh.vertices, beyond[None]]), np.concatenate([rest, fan]))
+    fan = [[triangle[0], triangle[1], number], [triangle[1], triangle[2], number], [triangle[2], triangle[0], number]]
+    others = np.delete(mesh.triangles, 5, axis=0)
+    return TriangleMesh(np.concatenate([mesh.vertices, beyond[None]]), np.concatenate([others, fan]))
 
 
 MESHES: dict[str, Callable[[TriangleMesh], TriangleMesh]] = {
@@ -110,25 +110,25 @@ MESHES: dict[str, Callable[[TriangleMesh], TriangleMesh]] = {
 
 
 @pytest.mark.parametrize("kind", MESHES)
-def test_points_are_inside_where_a_mesh_goes_around_them(kind: str) -> None:
+def test_the_sign_agrees_with_the_winding_number(kind: str) -> None:
     mesh = MESHES[kind](ball())
     number = winding(mesh.vertices, mesh.triangles, POINTS)
-    found = distance_to(mesh)(POINTS)
-    # Next to the surface, and where a gap leaves it open, nobody can tell.
-    clear = (np.abs(number - 0.5) > 0.1) & (np.abs(found) > 1e-3)
+    distances = distance_to(mesh)(POINTS)
+    # Next to the surface and near gaps, the sign is not defined.
+    clear = (np.abs(number - 0.5) > 0.1) & (np.abs(distances) > 1e-3)
     assert clear.sum() > 1800
-    wrong = clear & ((found < 0) != (number > 0.5))
+    wrong = clear & ((distances < 0) != (number > 0.5))
     assert not wrong.any(), f"{wrong.sum()} of {clear.sum()}, the first at {POINTS[wrong][0]}"
 
 
-def test_a_mesh_whose_triangles_all_look_inwards_is_taken_for_the_body_inside() -> None:
+def test_an_inverted_mesh_is_reoriented() -> None:
     mesh = ball()
     inwards = TriangleMesh(mesh.vertices, mesh.triangles[:, ::-1])
     np.testing.assert_array_equal(distance_to(inwards)(POINTS) < 0, distance_to(mesh)(POINTS) < 0)
 
 
 @pytest.mark.parametrize("seed", [0, 2])
-def test_a_turned_box_keeps_its_signs_as_a_mesh(seed: int) -> None:
+def test_a_rotated_box_keeps_its_signs_as_a_mesh(seed: int) -> None:
     generator = np.random.default_rng(seed)
     shape = lg.shapes.box((1.0, 0.7, 1.4)).rotate(tuple(generator.normal(size=3)), float(generator.uniform(-3, 3)))
     part = shape.part(WIDE)
@@ -150,7 +150,7 @@ def test_a_turned_box_keeps_its_signs_as_a_mesh(seed: int) -> None:
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.3])
-def test_a_box_along_an_axis_has_as_many_triangles_for_any_size_of_cells(angle: float) -> None:
+def test_the_triangle_count_of_a_box_does_not_depend_on_the_cell_size(angle: float) -> None:
     part = lg.shapes.box((1.0, 0.7, 1.4)).rotate((0, 0, 1), angle).part(((-1, -1, -1), (1, 1, 1)))
     numbers = {len(lg.mesh(part, feature_size=size).triangles) for size in (0.2, 0.1, 0.05)}
     assert len(numbers) == 1
@@ -161,7 +161,7 @@ def test_a_box_along_an_axis_has_as_many_triangles_for_any_size_of_cells(angle: 
 
 
 def crosses(corners: Any) -> bool:
-    """Whether an edge of some triangle goes through the inside of another, by signs of volumes."""
+    """Whether an edge of a triangle intersects the interior of another, by signs of volumes."""
 
     def volume(p: Any, q: Any, r: Any, s: Any) -> Any:
         return (np.cross(q - p, r - p) * (s - p)).sum(-1)
@@ -173,28 +173,28 @@ def crosses(corners: Any) -> bool:
     return bool((through & ((sides.min(0) > 0) | (sides.max(0) < 0))).any())
 
 
-def test_a_mesh_bounds_a_body_unless_its_triangles_cross() -> None:
+def test_a_mesh_is_embedded_unless_its_triangles_intersect() -> None:
     mesh = ball()
-    seen = set()
+    outcomes = set()
     for seed in range(40):
         generator = np.random.default_rng(seed)
-        moved = mesh.vertices.copy()
-        chosen = generator.integers(len(moved), size=3)
-        moved[chosen] += generator.normal(size=(3, 3)) * generator.choice([0.1, 0.6, 1.0])
-        expected = not crosses(moved[mesh.triangles])
-        assert is_embedded(moved, mesh.triangles) == expected, seed
-        seen.add(expected)
-    assert seen == {True, False}
+        vertices = mesh.vertices.copy()
+        indices = generator.integers(len(vertices), size=3)
+        vertices[indices] += generator.normal(size=(3, 3)) * generator.choice([0.1, 0.6, 1.0])
+        expected = not crosses(vertices[mesh.triangles])
+        assert is_embedded(vertices, mesh.triangles) == expected, seed
+        outcomes.add(expected)
+    assert outcomes == {True, False}
 
 
 @pytest.mark.parametrize("kind", MESHES)
-def test_a_mesh_with_a_defect_bounds_no_body(kind: str) -> None:
+def test_a_mesh_with_a_defect_is_not_embedded(kind: str) -> None:
     mesh = MESHES[kind](ball())
     assert not is_embedded(mesh.vertices, mesh.triangles)
     assert is_embedded(ball().vertices, ball().triangles)
 
 
-def test_two_cones_that_touch_in_their_tips_bound_no_body() -> None:
+def test_two_cones_that_share_a_tip_are_not_embedded() -> None:
     base = np.array([[1, 0, 1], [0, 1, 1], [-1, -1, 1], [1, 0, -1], [0, 1, -1], [-1, -1, -1], [0, 0, 0]], float)
     upper = [(0, 1, 2), (1, 0, 6), (2, 1, 6), (0, 2, 6)]
     lower = [(5, 4, 3), (3, 4, 6), (4, 5, 6), (5, 3, 6)]
@@ -206,8 +206,8 @@ def test_two_cones_that_touch_in_their_tips_bound_no_body() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_flipped_and_shrunk_edges_leave_a_closed_mesh_with_less_faults(seed: int) -> None:
-    """Faults are numbers at random here, by triangle: whatever is changed for them, the mesh stays whole."""
+def test_flips_and_collapses_reduce_faults_and_keep_the_mesh_closed(seed: int) -> None:
+    """Faults are pseudorandom numbers here; the mesh stays closed whatever they are."""
     mesh = ball(8)
 
     def faults_of(triangles: Any) -> Any:
@@ -216,24 +216,26 @@ def test_flipped_and_shrunk_edges_leave_a_closed_mesh_with_less_faults(seed: int
 
     triangles = mesh.triangles.T.astype(np.int32)
     before = faults_of(triangles)
-    flipped, left = flip_edges(triangles, before, len(mesh.vertices), faults_of)
+    flipped, flipped_faults = flip_edges(triangles, before, len(mesh.vertices), faults_of)
     assert TriangleMesh(mesh.vertices, flipped.T.astype(np.int64)).is_closed()
-    np.testing.assert_array_equal(left, faults_of(flipped))
-    assert left.sum() < before.sum()
-    shrunk, rest = collapse_edges(mesh.vertices, flipped, left, faults_of, 9)
-    assert TriangleMesh(mesh.vertices, shrunk.T.astype(np.int64)).is_closed()
-    np.testing.assert_array_equal(rest, faults_of(shrunk))
-    assert rest.sum() <= left.sum()
+    np.testing.assert_array_equal(flipped_faults, faults_of(flipped))
+    assert flipped_faults.sum() < before.sum()
+    collapsed, collapsed_faults = collapse_edges(mesh.vertices, flipped, flipped_faults, faults_of, 9)
+    assert TriangleMesh(mesh.vertices, collapsed.T.astype(np.int64)).is_closed()
+    np.testing.assert_array_equal(collapsed_faults, faults_of(collapsed))
+    assert collapsed_faults.sum() <= flipped_faults.sum()
 
 
-def test_edges_are_looked_for_once_between_two_vertices_and_not_where_the_surface_turns_everywhere() -> None:
+def test_pairs_of_vertices_are_searched_once_and_not_if_normals_differ_everywhere() -> None:
     number = 40_000
     normals = np.zeros((number, 3))
     normals[::2, 0], normals[1::2, 1] = 1.0, 1.0
-    placed = dual_vertices.VertexPositions(np.zeros((number, 3)), normals, np.zeros(number, bool))
+    vertices = dual_vertices.VertexPositions(np.zeros((number, 3)), normals, np.zeros(number, bool))
     ring = np.stack([np.arange(number), np.roll(np.arange(number), -1)])
-    few = ring[:, :100]
-    np.testing.assert_array_equal(dual_vertices._new_pairs(placed, [few], number), few)
-    more = ring[:, 50:150]
-    np.testing.assert_array_equal(dual_vertices._new_pairs(placed, [more], number), ring[:, 100:150])
-    assert dual_vertices._new_pairs(placed, [ring, ring], number).size == 0
+    first_pairs = ring[:, :100]
+    np.testing.assert_array_equal(dual_vertices._find_new_pairs(vertices, [first_pairs], number), first_pairs)
+    overlapping_pairs = ring[:, 50:150]
+    np.testing.assert_array_equal(
+        dual_vertices._find_new_pairs(vertices, [overlapping_pairs], number), ring[:, 100:150]
+    )
+    assert dual_vertices._find_new_pairs(vertices, [ring, ring], number).size == 0

@@ -1,4 +1,4 @@
-"""Every node type computes what its definition says: as reference, as native code, and by an independent formula."""
+"""Every node type, on the reference and as native code, compared with an independent formula."""
 
 import math
 from collections.abc import Callable
@@ -87,29 +87,29 @@ VALUES = {"Constant": 1.5, "ConstVec": (1.0, 2.0, 3.0), "ConstMat": tuple(float(
 
 
 def single_node(name: str, kind: PortType | None) -> Assembly:
-    """A function that is one node, with its ports for inputs and outputs."""
+    """A function of a single node, with the ports of the node."""
     type = NODE_TYPES[name]
-    inputs = {port: own or kind for port, own in type.inputs}
-    outputs = {port: own or kind for port, own in type.outputs}
-    made = Assembly().add_function("f", inputs, outputs)  # type: ignore[arg-type]
-    made = made.add_node("f", name, "n", {port: f"inputs.{port}" for port in inputs}, kind=kind)
+    inputs = {port: port_type or kind for port, port_type in type.inputs}
+    outputs = {port: port_type or kind for port, port_type in type.outputs}
+    assembly = Assembly().add_function("f", inputs, outputs)  # type: ignore[arg-type]
+    assembly = assembly.add_node("f", name, "n", {port: f"inputs.{port}" for port in inputs}, kind=kind)
     for port in outputs:
-        made = made.link("f", f"n.{port}", f"outputs.{port}")
-    return made
+        assembly = assembly.link("f", f"n.{port}", f"outputs.{port}")
+    return assembly
 
 
 def check(assembly: Assembly, arguments: list[Any], expected: list[Any]) -> None:
     function = to_function(assembly, "f", element=lg.f64)
-    for found in (evaluate(function, *arguments), lg.ir.compile(function)(*arguments)):
-        found = found if isinstance(found, tuple) else (found,)
-        assert len(found) == len(expected)
-        for value, wanted in zip(found, expected, strict=True):
-            np.testing.assert_allclose(value, wanted, rtol=1e-12, atol=1e-13)
+    for results in (evaluate(function, *arguments), lg.ir.compile(function)(*arguments)):
+        results = results if isinstance(results, tuple) else (results,)
+        assert len(results) == len(expected)
+        for value, expected_value in zip(results, expected, strict=True):
+            np.testing.assert_allclose(value, expected_value, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("kind", ARITHMETIC, ids=lambda kind: kind.value)
 @pytest.mark.parametrize("name", ELEMENTWISE)
-def test_nodes_that_work_on_each_number(name: str, kind: PortType) -> None:
+def test_elementwise_nodes(name: str, kind: PortType) -> None:
     rule, (low, high) = ELEMENTWISE[name]
     assembly = single_node(name, kind)
     generator = np.random.default_rng(len(name))
@@ -119,7 +119,7 @@ def test_nodes_that_work_on_each_number(name: str, kind: PortType) -> None:
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_nodes_with_ports_of_their_own(name: str) -> None:
+def test_nodes_with_fixed_port_types(name: str) -> None:
     assembly = single_node(name, None)
     generator = np.random.default_rng(len(name))
     arguments = [generator.uniform(-2, 2, SHAPES[type]) for _, type in NODE_TYPES[name].inputs]  # type: ignore[index]
@@ -127,15 +127,15 @@ def test_nodes_with_ports_of_their_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_constants_give_their_value(name: str) -> None:
+def test_constants_return_their_value(name: str) -> None:
     ((port, type),) = NODE_TYPES[name].outputs
     assert type is not None
-    made = Assembly().add_function("f", {}, {"y": type}).add_node("f", name, "n", value=VALUES[name])
-    function = to_function(made.link("f", f"n.{port}", "outputs.y"), "f", element=lg.f64)
+    assembly = Assembly().add_function("f", {}, {"y": type}).add_node("f", name, "n", value=VALUES[name])
+    function = to_function(assembly.link("f", f"n.{port}", "outputs.y"), "f", element=lg.f64)
     np.testing.assert_array_equal(evaluate(function), np.reshape(VALUES[name], SHAPES[type]))
 
 
-def test_every_node_type_is_computed_here_or_refers_to_something() -> None:
+def test_every_node_type_has_a_test_or_refers_to_a_resource() -> None:
     elsewhere = {"ResourceId", *CALLING_TYPES, *MESH_TYPES}
     assert set(NODE_TYPES) == set(ELEMENTWISE) | set(FIXED) | set(VALUES) | elsewhere
 
@@ -148,58 +148,60 @@ def test_halves_are_rounded_away_from_zero(value: float) -> None:
     )
 
 
-def test_a_node_with_a_missing_input_does_not_become_code() -> None:
-    made = single_node("Addition", SCALAR).unlink("f", "n.B")
+def test_a_node_with_a_missing_input_is_not_lowered() -> None:
+    assembly = single_node("Addition", SCALAR).unlink("f", "n.B")
     with pytest.raises(AssemblyError, match="input `B` is not connected"):
-        to_function(made, "f")
+        to_function(assembly, "f")
 
 
-def test_calls_become_calls_and_unused_outputs_are_left_out() -> None:
+def test_a_call_of_one_of_several_outputs() -> None:
     callee = Assembly().add_function("both", {"x": SCALAR}, {"s": SCALAR, "c": SCALAR})
     for node, name, port in (("Sin", "sine", "s"), ("Cos", "cosine", "c")):
         callee = callee.add_node("both", node, name, A="inputs.x").link("both", f"{name}.result", f"outputs.{port}")
-    made = callee.add_function("main", {"x": SCALAR}, {"y": SCALAR})
-    made = made.add_node("main", "FunctionCall", "call", functionID=1, x="inputs.x")
-    made = made.link("main", "call.c", "outputs.y")
-    assert evaluate(to_function(made, "main", element=lg.f64), 0.25) == math.cos(0.25)
+    assembly = callee.add_function("main", {"x": SCALAR}, {"y": SCALAR})
+    assembly = assembly.add_node("main", "FunctionCall", "call", functionID=1, x="inputs.x")
+    assembly = assembly.link("main", "call.c", "outputs.y")
+    assert evaluate(to_function(assembly, "main", element=lg.f64), 0.25) == math.cos(0.25)
 
 
-def test_outputs_are_chosen_by_name() -> None:
+def test_outputs_are_selected_by_name() -> None:
     converted = convert(single_node("DecomposeVector", None), "f", outputs=["z", "x"], element=lg.f64)
     assert [float(v) for v in evaluate(converted.function, np.array([1.0, 2.0, 3.0]))] == [3.0, 1.0]
     with pytest.raises(AssemblyError, match="has no output `w`"):
         convert(single_node("DecomposeVector", None), "f", outputs=["w"])
 
 
-def test_constants_may_stay_open_through_calls() -> None:
-    made = Assembly().add_function("scaled", {"x": SCALAR}, {"y": SCALAR})
-    made = made.add_node("scaled", "Constant", "factor", value=2.0)
-    made = made.add_node("scaled", "Multiplication", "product", A="inputs.x", B="factor.value")
-    made = made.link("scaled", "product.result", "outputs.y")
-    made = made.add_function("main", {"x": SCALAR}, {"y": SCALAR})
-    made = made.add_node("main", "FunctionCall", "call", functionID=1, x="inputs.x")
-    made = made.link("main", "call.y", "outputs.y")
-    converted = convert(made, "main", parameters=[(1, "factor")], element=lg.f64)
+def test_constants_of_callees_become_parameters() -> None:
+    assembly = Assembly().add_function("scaled", {"x": SCALAR}, {"y": SCALAR})
+    assembly = assembly.add_node("scaled", "Constant", "factor", value=2.0)
+    assembly = assembly.add_node("scaled", "Multiplication", "product", A="inputs.x", B="factor.value")
+    assembly = assembly.link("scaled", "product.result", "outputs.y")
+    assembly = assembly.add_function("main", {"x": SCALAR}, {"y": SCALAR})
+    assembly = assembly.add_node("main", "FunctionCall", "call", functionID=1, x="inputs.x")
+    assembly = assembly.link("main", "call.y", "outputs.y")
+    converted = convert(assembly, "main", parameters=[(1, "factor")], element=lg.f64)
     assert converted.values == (2.0,)
     assert evaluate(converted.function, 3.0, 5.0) == 15.0
     with pytest.raises(AssemblyError, match="no constant `nothing`"):
-        convert(made, "main", parameters=[(1, "nothing")])
+        convert(assembly, "main", parameters=[(1, "nothing")])
 
 
-def test_a_matrix_in_a_graph_moves_points_as_the_transform_of_an_object_does() -> None:
-    """One convention in one file: both take (x, y, z, 1) times the matrix."""
+def test_matrix_nodes_and_object_transforms_share_a_convention() -> None:
+    """Both multiply (x, y, z, 1) by the matrix."""
     transform = tuple(float(number) for number in np.random.default_rng(7).uniform(-1, 1, 12))
     matrix = transform_matrix(transform)
-    made = add_expression(Assembly(), "field", "pos.x + 2 * pos.y + 4 * pos.z", {"pos": "vector"}).add_function(
+    assembly = add_expression(Assembly(), "field", "pos.x + 2 * pos.y + 4 * pos.z", {"pos": "vector"}).add_function(
         "moved", {"pos": PortType.VECTOR}, {"shape": PortType.SCALAR}
     )
-    made = made.add_node("moved", "ConstMat", "matrix", value=matrix.reshape(-1))
-    made = made.add_node("moved", "MatVecMultiplication", "point", A="matrix.matrix", B="inputs.pos")
-    made = made.add_node("moved", "FunctionCall", "call", functionID=1, pos="point.result")
-    made = made.link("moved", "call.shape", "outputs.shape").add_resource(TriangleMesh.box((-99,) * 3, (99,) * 3), id=5)
+    assembly = assembly.add_node("moved", "ConstMat", "matrix", value=matrix.reshape(-1))
+    assembly = assembly.add_node("moved", "MatVecMultiplication", "point", A="matrix.matrix", B="inputs.pos")
+    assembly = assembly.add_node("moved", "FunctionCall", "call", functionID=1, pos="point.result")
+    assembly = assembly.link("moved", "call.shape", "outputs.shape").add_resource(
+        TriangleMesh.box((-99,) * 3, (99,) * 3), id=5
+    )
     by_object = LevelSet(1, "shape", 5, transform=transform)
-    made = made.add_resource(by_object, id=6).add_resource(LevelSet(2, "shape", 5), id=7).build(6).build(7)
-    first, second = parts(made, element=lg.f64)
+    assembly = assembly.add_resource(by_object, id=6).add_resource(LevelSet(2, "shape", 5), id=7).build(6).build(7)
+    first, second = parts(assembly, element=lg.f64)
     points = np.random.default_rng(8).uniform(-1, 1, (20, 3))
     np.testing.assert_allclose(first(points), second(points), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(first(points), (np.c_[points, np.ones(20)] @ matrix)[:, :3] @ [1, 2, 4], atol=1e-12)

@@ -1,4 +1,4 @@
-"""Parts: evaluated, differentiated, cut, drawn and meshed, with work that grows with the surface alone."""
+"""Parts: evaluation, derivatives, slices, pictures and meshes, with work proportional to the surface."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -40,7 +40,7 @@ def volume(surface: TriangleMesh) -> float:
     return float(np.einsum("ij,ij->", a, np.cross(b, c)) / 6)
 
 
-def test_a_part_gives_values_and_exact_gradients_in_any_shape() -> None:
+def test_parts_evaluate_points_of_any_shape() -> None:
     part = shape("pos.x * pos.y + sin(pos.z)", element=lg.f64)
     points = np.random.default_rng(0).uniform(-1, 1, (4, 5, 3))
     x, y, z = np.moveaxis(points, -1, 0)
@@ -52,10 +52,10 @@ def test_a_part_gives_values_and_exact_gradients_in_any_shape() -> None:
         part(np.zeros((3, 2)))
 
 
-def test_parameters_change_the_shape_and_compile_nothing() -> None:
-    made = add_expression(Assembly(), "ball", "length(pos) - radius * 2", {"pos": "vector", "radius": "scalar"})
-    factor = next(n.identifier for n in made.graph("ball").nodes.values() if n.type.name == "Constant")
-    part = part_of_function(made, "ball", WIDE, parameters=[factor]).with_parameters(radius=0.5)
+def test_parameters_change_without_compiling() -> None:
+    assembly = add_expression(Assembly(), "ball", "length(pos) - radius * 2", {"pos": "vector", "radius": "scalar"})
+    factor = next(n.identifier for n in assembly.graph("ball").nodes.values() if n.type.name == "Constant")
+    part = part_of_function(assembly, "ball", WIDE, parameters=[factor]).with_parameters(radius=0.5)
     assert part.parameters == {"radius": 0.5, factor: 2.0}
     assert part([0, 0, 0]) == -1.0
     changed = part.with_parameters(**{"radius": 1.0, factor: 3.0})
@@ -65,11 +65,11 @@ def test_parameters_change_the_shape_and_compile_nothing() -> None:
         part.with_parameters(size=1)
 
 
-def test_gradient_nodes_are_lowered_or_exact_on_the_way_to_a_part() -> None:
-    made = with_gradient(0.25).add_input("main", "unused", PortType.SCALAR)
+def test_gradient_nodes_are_lowered_or_exact_in_a_part() -> None:
+    assembly = with_gradient(0.25).add_input("main", "unused", PortType.SCALAR)
     points = np.random.default_rng(0).uniform(-1, 1, (20, 3))
-    by_step = part_of_function(made, "main", WIDE, channel="magnitude", element=lg.f64)(points)
-    exact = part_of_function(made, "main", WIDE, channel="magnitude", element=lg.f64, exact=True)(points)
+    by_step = part_of_function(assembly, "main", WIDE, channel="magnitude", element=lg.f64)(points)
+    exact = part_of_function(assembly, "main", WIDE, channel="magnitude", element=lg.f64, exact=True)(points)
     assert 1e-4 < np.abs(by_step - exact).max() < 0.5
 
 
@@ -94,12 +94,12 @@ def test_meshes_keep_sharp_edges() -> None:
 
 def test_every_vertex_is_within_half_a_feature_of_the_surface() -> None:
     part = shape(f"max({BALL}, 0.4 - length(pos - vector(0.9, 0, 0)))")
-    found = mesh(part, feature_size=0.08)
-    assert found.is_closed()
-    assert np.abs(part(found.vertices)).max() < 0.04
+    surface = mesh(part, feature_size=0.08)
+    assert surface.is_closed()
+    assert np.abs(part(surface.vertices)).max() < 0.04
 
 
-def test_what_is_nowhere_has_an_empty_mesh() -> None:
+def test_an_empty_part_has_an_empty_mesh() -> None:
     assert not len(mesh(shape("length(pos) + 1"), feature_size=0.5).triangles)
     assert not slice_part(shape("length(pos) + 1"), 0.0).contours
     with pytest.raises(AssemblyError, match="invalid feature size"):
@@ -108,36 +108,36 @@ def test_what_is_nowhere_has_an_empty_mesh() -> None:
 
 def test_work_grows_with_the_surface_not_with_the_volume() -> None:
     part = shape(BALL)
-    counted = []
+    counts = []
     for cells in (64, 128, 256):
         lattice = Lattice(part.low, (part.high - part.low) / cells, (cells,) * 3, 8)
-        found = find_blocks(IntervalBounds(part.function, part.arguments, np.float32), lattice)
-        counted.append((len(found.crossed), found.examined))
-    for few, many in pairwise(counted):
+        blocks = find_blocks(IntervalBounds(part.function, part.arguments, np.float32), lattice)
+        counts.append((len(blocks.crossed), blocks.examined))
+    for few, many in pairwise(counts):
         assert 3 < many[0] / few[0] < 5
         assert many[1] / few[1] < 5
 
 
-def test_no_block_with_a_surface_is_left_out() -> None:
+def test_no_block_with_a_surface_is_pruned() -> None:
     part = shape(f"min({BALL}, sin(pos.x * 7) * sin(pos.y * 5) * 0.3 + abs(pos.z) - 0.1)")
     lattice = Lattice(part.low, (part.high - part.low) / 32, (32, 32, 32), 4)
-    found = find_blocks(IntervalBounds(part.function, part.arguments, np.float32), lattice)
+    blocks = find_blocks(IntervalBounds(part.function, part.arguments, np.float32), lattice)
     grid = np.stack(np.meshgrid(*[np.arange(33)] * 3, indexing="ij"), -1)
     inside = part(lattice.origin + grid * lattice.cell) < 0
-    crossed = {tuple(block) for block in found.crossed.tolist()}
-    within = {
-        tuple(first + step) for boxes, side in found.inside for first in boxes for step in np.ndindex(side, side, side)
+    crossed = {tuple(block) for block in blocks.crossed.tolist()}
+    interior = {
+        tuple(first + step) for boxes, side in blocks.inside for first in boxes for step in np.ndindex(side, side, side)
     }
     for block in np.ndindex(8, 8, 8):
         a, b, c = (slice(4 * i, 4 * i + 5) for i in block)
-        held = inside[a, b, c]
-        if held.any() and not held.all():
+        corners_inside = inside[a, b, c]
+        if corners_inside.any() and not corners_inside.all():
             assert block in crossed
-        elif held.all():
-            assert block in crossed or block in within
+        elif corners_inside.all():
+            assert block in crossed or block in interior
 
 
-def test_bounds_close_around_a_small_part() -> None:
+def test_fitted_bounds_are_tight() -> None:
     part = fit_bounds(shape("length(pos - vector(3, 4, 5)) - 0.5", ((-100,) * 3, (100,) * 3)))
     np.testing.assert_allclose(part.low, [2.5, 3.5, 4.5], atol=0.5)
     np.testing.assert_allclose(part.high, [3.5, 4.5, 5.5], atol=0.5)
@@ -158,18 +158,18 @@ def test_slices_are_closed_contours_with_holes() -> None:
         slice_part(part, float("nan"))
 
 
-def test_pruned_pictures_are_the_plain_ones_pixel_for_pixel() -> None:
+def test_pruning_does_not_change_a_picture() -> None:
     part = shape("min(length(pos) - 0.7, max(abs(pos.x + pos.y * 0.3) - 0.05, abs(pos.y) - 1.7))")
     for size in (37, 256):
         np.testing.assert_array_equal(draw_plane(part, size=size), draw_plane(part, size=size, pruned=False))
 
 
-def test_pictures_show_the_part_from_where_it_is_seen() -> None:
+def test_pictures_show_the_part_from_the_view_direction() -> None:
     white = (1.0, 1.0, 1.0)
     part = shape("max(length(pos) - 1, pos.z)")
     from_above = render(part, size=(64, 64), direction=(0, 0, -1), background=white)
-    shown = (from_above != 1.0).any(-1)
-    assert shown.mean() == pytest.approx(np.pi / 4 / 1.05**2, abs=0.06)
+    is_part = (from_above != 1.0).any(-1)
+    assert is_part.mean() == pytest.approx(np.pi / 4 / 1.05**2, abs=0.06)
     lit = from_above[28:36, 28:36]
     assert np.ptp(lit, axis=(0, 1)).max() < 0.02  # a flat face has one shade
     with pytest.raises(AssemblyError, match="not a direction"):
@@ -179,12 +179,12 @@ def test_pictures_show_the_part_from_where_it_is_seen() -> None:
 
 
 def level_set(**settings: Any) -> Assembly:
-    made = add_expression(Assembly(), "ball", BALL, {"pos": "vector"}, id=1)
-    made = add_expression(made, "paint", "vector(pos.x, 2, 0.5)", {"pos": "vector"}, output="color", id=2)
-    made = made.add_resource(TriangleMesh.box((-1, -1, 0), (3, 3, 3)), id=3)
-    made = made.add_resource(VolumeData((VolumeChannel("color", 2, "color"),)), id=4)
-    made = made.add_resource(LevelSet(1, "shape", 3, volume_data=4, **settings), id=5)
-    return made.build(5)
+    assembly = add_expression(Assembly(), "ball", BALL, {"pos": "vector"}, id=1)
+    assembly = add_expression(assembly, "paint", "vector(pos.x, 2, 0.5)", {"pos": "vector"}, output="color", id=2)
+    assembly = assembly.add_resource(TriangleMesh.box((-1, -1, 0), (3, 3, 3)), id=3)
+    assembly = assembly.add_resource(VolumeData((VolumeChannel("color", 2, "color"),)), id=4)
+    assembly = assembly.add_resource(LevelSet(1, "shape", 3, volume_data=4, **settings), id=5)
+    return assembly.build(5)
 
 
 @pytest.mark.parametrize("box_only", [False, True])
@@ -193,16 +193,18 @@ def test_a_level_set_ends_where_its_domain_does(box_only: bool) -> None:
     assert part([0, 0, 0.5]) == pytest.approx(-0.5)
     assert part([0, 0, -0.5]) == pytest.approx(0.5)
     assert part([0, 0, 0.1]) == pytest.approx(-0.1, abs=1e-6)
-    found = mesh(part, feature_size=0.1)
-    assert found.is_closed()
-    assert found.volume() == pytest.approx(2 / 3 * np.pi, rel=1e-2)
+    surface = mesh(part, feature_size=0.1)
+    assert surface.is_closed()
+    assert surface.volume() == pytest.approx(2 / 3 * np.pi, rel=1e-2)
 
 
-def test_transforms_place_a_level_set() -> None:
-    """The level set's transform goes from the object to the function, the item's from the object to the build."""
-    made = level_set(box_only=True, transform=(2.0, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, -1))
-    moved = Assembly(made.functions, made.resources).build(5, transform=(1, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20, 30))
-    (part,) = parts(moved)
+def test_transforms_of_level_sets_and_items_compose() -> None:
+    """A level set transforms object to function coordinates, an item transforms object to build coordinates."""
+    assembly = level_set(box_only=True, transform=(2.0, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, -1))
+    placed = Assembly(assembly.functions, assembly.resources).build(
+        5, transform=(1, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20, 30)
+    )
+    (part,) = parts(placed)
     np.testing.assert_allclose(part.low, [9, 19, 30])
     assert part([10, 20, 30.5]) == pytest.approx(-0.5)
     assert part([10.25, 20, 30.5]) == pytest.approx(-0.5)
@@ -210,40 +212,40 @@ def test_transforms_place_a_level_set() -> None:
 
 
 def test_linear_colours_are_encoded_in_pictures() -> None:
-    """A part of a linear grey looks as one that is painted in the grey that stands for it in a picture."""
-    made = add_expression(
+    """A part with a linear colour renders like a part painted with the sRGB encoding of that colour."""
+    assembly = add_expression(
         level_set(), "paint", "vector(0.01 + 0 * pos.x, 0.5, 1)", {"pos": "vector"}, output="color", id=9
     )
-    made = replace(made, resources={**made.resources, 4: VolumeData((VolumeChannel("color", 9, "color"),))})
-    (coloured,) = parts(made)
-    (plain,) = parts(replace(made, resources={**made.resources, 5: LevelSet(1, "shape", 3)}))
-    expected = render(plain, size=(32, 32), color=(0.0998528, 0.7353569, 1.0))
+    assembly = replace(assembly, resources={**assembly.resources, 4: VolumeData((VolumeChannel("color", 9, "color"),))})
+    (coloured,) = parts(assembly)
+    (uncoloured,) = parts(replace(assembly, resources={**assembly.resources, 5: LevelSet(1, "shape", 3)}))
+    expected = render(uncoloured, size=(32, 32), color=(0.0998528, 0.7353569, 1.0))
     np.testing.assert_allclose(render(coloured, size=(32, 32)), expected, atol=1e-6)
 
 
-def test_volumes_of_parts_and_meshes_are_those_of_their_bodies() -> None:
+def test_volumes_of_parts_and_meshes_are_correct() -> None:
     part = shape(BALL)
-    found = mesh(part, feature_size=0.05)
+    surface = mesh(part, feature_size=0.05)
     assert part.volume() == pytest.approx(4 / 3 * np.pi, rel=1e-3)
-    assert found.volume() == pytest.approx(volume(found), rel=1e-12)
-    inside_out = TriangleMesh(found.vertices + 1e6, found.triangles[:, ::-1])
-    assert inside_out.volume() == pytest.approx(-found.volume(), rel=1e-6)
+    assert surface.volume() == pytest.approx(volume(surface), rel=1e-12)
+    inside_out = TriangleMesh(surface.vertices + 1e6, surface.triangles[:, ::-1])
+    assert inside_out.volume() == pytest.approx(-surface.volume(), rel=1e-6)
     assert shape(BALL + " + 5").volume() == 0.0
 
 
 def test_colours_are_clamped() -> None:
     (part,) = parts(level_set())
-    found = part.colors([[0.25, 0, 0], [-1, 0, 0]])
-    assert found is not None
-    np.testing.assert_allclose(found, [[0.25, 1, 0.5], [0, 1, 0.5]])
+    colors = part.colors([[0.25, 0, 0], [-1, 0, 0]])
+    assert colors is not None
+    np.testing.assert_allclose(colors, [[0.25, 1, 0.5], [0, 1, 0.5]])
     assert shape(BALL).colors([0, 0, 0]) is None
 
 
 def test_undefined_values_take_the_fallback() -> None:
-    made = add_expression(Assembly(), "root", "sqrt(pos.x) - 1", {"pos": "vector"}, id=1)
-    made = made.add_resource(TriangleMesh.box((-1, -1, -1), (1, 1, 1)), id=2)
-    made = made.add_resource(LevelSet(1, "shape", 2, True, fallback=-0.25), id=3).build(3)
-    (part,) = parts(made)
+    assembly = add_expression(Assembly(), "root", "sqrt(pos.x) - 1", {"pos": "vector"}, id=1)
+    assembly = assembly.add_resource(TriangleMesh.box((-1, -1, -1), (1, 1, 1)), id=2)
+    assembly = assembly.add_resource(LevelSet(1, "shape", 2, True, fallback=-0.25), id=3).build(3)
+    (part,) = parts(assembly)
     assert part([-0.5, 0, 0]) == pytest.approx(-0.25)
     assert part([0.25, 0, 0]) == pytest.approx(-0.5)
 
@@ -260,56 +262,58 @@ def test_meshes_and_slices_become_files(tmp_path: Any) -> None:
     assert text.count("Z") == 1
 
 
-def test_progress_is_told() -> None:
-    told: list[tuple[str, float]] = []
-    mesh(shape(BALL), feature_size=0.5, progress=lambda what, share: told.append((what, share)))
-    assert told[0] == ("compiling", 0.0)
-    assert told[-1] == ("done", 1.0)
-    assert [share for _, share in told] == sorted(share for _, share in told)
+def test_progress_is_reported() -> None:
+    calls: list[tuple[str, float]] = []
+    mesh(shape(BALL), feature_size=0.5, progress=lambda stage, fraction: calls.append((stage, fraction)))
+    assert calls[0] == ("compiling", 0.0)
+    assert calls[-1] == ("done", 1.0)
+    assert [fraction for _, fraction in calls] == sorted(fraction for _, fraction in calls)
 
 
-def test_a_name_makes_no_distance_of_a_function() -> None:
-    """Only distances change by no more than their point moves and are bounded by that; a steep field is not."""
-    made = lg.implicit.add_expression(
+def test_functions_with_names_of_distances_are_not_bounded_as_distances() -> None:
+    """Only registered distances are bounded as 1-Lipschitz; a steep field must not be."""
+    assembly = lg.implicit.add_expression(
         lg.Assembly(), "distance_to_waves", "sin(9 * pos.x) * 4 + pos.z", {"pos": "vector"}
     )
-    made = lg.implicit.add_expression(made, "distance_to_signed_distance", "pos.y * 40", {"pos": "vector"})
-    made = made.add_function("both", {"pos": lg.implicit.PortType.VECTOR}, {"shape": lg.implicit.PortType.SCALAR})
-    made = made.add_node("both", "FunctionCall", "waves", functionID=1, pos="inputs.pos")
-    made = made.add_node("both", "FunctionCall", "steep", functionID=2, pos="inputs.pos")
-    made = made.add_node("both", "Max", "max", A="waves.shape", B="steep.shape").link(
+    assembly = lg.implicit.add_expression(assembly, "distance_to_signed_distance", "pos.y * 40", {"pos": "vector"})
+    assembly = assembly.add_function(
+        "both", {"pos": lg.implicit.PortType.VECTOR}, {"shape": lg.implicit.PortType.SCALAR}
+    )
+    assembly = assembly.add_node("both", "FunctionCall", "waves", functionID=1, pos="inputs.pos")
+    assembly = assembly.add_node("both", "FunctionCall", "steep", functionID=2, pos="inputs.pos")
+    assembly = assembly.add_node("both", "Max", "max", A="waves.shape", B="steep.shape").link(
         "both", "max.result", "outputs.shape"
     )
-    part = lg.implicit.part_of_function(made, "both", ((-1, -1, -1), (1, 1, 1)))
+    part = lg.implicit.part_of_function(assembly, "both", ((-1, -1, -1), (1, 1, 1)))
     np.testing.assert_array_equal(draw_plane(part, size=64), draw_plane(part, size=64, pruned=False))
 
 
-def test_a_field_that_goes_on_is_cut_off_at_the_bounds() -> None:
-    """Its mesh is closed there, with sharp edges; slices and pictures end there too."""
+def test_fields_are_clipped_at_the_bounds() -> None:
+    """The mesh is closed at the bounds, with sharp edges; slices and pictures end there too."""
     wall = shape("abs(pos.x) - 1")
-    found = mesh(wall, feature_size=0.3)
-    assert found.is_closed()
-    assert found.volume() == pytest.approx(2 * 4 * 4, rel=1e-5)
+    surface = mesh(wall, feature_size=0.3)
+    assert surface.is_closed()
+    assert surface.volume() == pytest.approx(2 * 4 * 4, rel=1e-5)
     assert lg.slice(wall, 0.5).area() == pytest.approx(2 * 4, rel=1e-4)
     assert lg.slice(wall, 2.5).contours == ()
     waves = mesh(shape("sin(pos.x * 3) * sin(pos.y * 3) + sin(pos.z * 3)"), feature_size=0.3)
     assert waves.is_closed()
-    assert np.abs(waves.vertices).max() <= 2 + 0.15 / 4  # a quarter of a cell: how far sharpening may be off
+    assert np.abs(waves.vertices).max() <= 2 + 0.15 / 4  # a quarter of a cell: the error of sharpening
     everywhere = mesh(shape("pos.x * 0 - 1"), feature_size=0.5)
     assert volume(everywhere) == pytest.approx(4**3, rel=1e-5)
 
 
-def test_where_a_field_has_no_value_there_is_no_body() -> None:
+def test_nan_is_outside() -> None:
     slab = shape("sqrt(pos.x) - 0.5")
-    found = mesh(slab, feature_size=0.2)
-    assert found.is_closed()
-    assert found.volume() == pytest.approx(0.25 * 16, rel=0.02)
+    surface = mesh(slab, feature_size=0.2)
+    assert surface.is_closed()
+    assert surface.volume() == pytest.approx(0.25 * 16, rel=0.02)
     assert lg.slice(slab, 0.1).area() == pytest.approx(0.25 * 4, rel=0.02)
     assert np.isfinite(lg.render(slab, size=(20, 20))).all()
 
 
 @pytest.mark.parametrize("size", [(0, 4), (3.5, 2), "x", (1, 2, 3), (1 << 20, 1)])
-def test_what_is_no_size_of_a_picture_is_refused(size: Any) -> None:
+def test_invalid_picture_sizes_are_rejected(size: Any) -> None:
     with pytest.raises(AssemblyError, match="invalid picture size"):
         lg.render(shape("length(pos) - 1"), size=size)
 
@@ -323,7 +327,7 @@ def test_oversampled_pixels_are_means_of_a_larger_picture() -> None:
         lg.render(ball, oversample=0)
 
 
-def test_what_are_no_points_or_features_is_refused() -> None:
+def test_invalid_points_and_feature_sizes_are_rejected() -> None:
     ball = shape("length(pos) - 1")
     with pytest.raises(AssemblyError, match="not points"):
         ball("here")
@@ -331,23 +335,23 @@ def test_what_are_no_points_or_features_is_refused() -> None:
         mesh(ball, feature_size="small")  # type: ignore[arg-type]
 
 
-def test_meshes_are_manifolds_at_every_vertex_too() -> None:
-    """Checked by SciPy: the triangles around a vertex are one fan, joined by edges, and each edge joins two."""
+def test_meshes_are_manifold_at_every_vertex() -> None:
+    """With SciPy: each edge joins two triangles, and the triangles around a vertex form one fan."""
     waves = shape("max(sin(pos.x * 3) * sin(pos.y * 3) + sin(pos.z * 3), length(pos) - 1.9)")
-    found = mesh(waves, feature_size=0.3)
-    rows = np.repeat(np.arange(len(found.triangles)), 3)
-    ends = np.stack([found.triangles, np.roll(found.triangles, -1, 1)], -1).reshape(-1, 2)
-    place = {tuple(edge): number for number, edge in enumerate(ends.tolist())}
-    assert len(place) == len(ends)
-    mates = np.array([place[b, a] for a, b in ends.tolist()])
+    surface = mesh(waves, feature_size=0.3)
+    rows = np.repeat(np.arange(len(surface.triangles)), 3)
+    ends = np.stack([surface.triangles, np.roll(surface.triangles, -1, 1)], -1).reshape(-1, 2)
+    edge_index = {tuple(edge): number for number, edge in enumerate(ends.tolist())}
+    assert len(edge_index) == len(ends)
+    mates = np.array([edge_index[b, a] for a, b in ends.tolist()])
     # Corner 3 * t + k is where edge k of triangle t starts; the same vertex is where the mate's edge ends.
-    following = 3 * rows[mates] + (mates % 3 + 1) % 3
-    links = csr_array((np.ones(len(ends)), (np.arange(len(ends)), following)), shape=(len(ends), len(ends)))
+    next_corner = 3 * rows[mates] + (mates % 3 + 1) % 3
+    links = csr_array((np.ones(len(ends)), (np.arange(len(ends)), next_corner)), shape=(len(ends), len(ends)))
     fans, _ = connected_components(links, directed=False)
-    assert fans == len(np.unique(found.triangles))
+    assert fans == len(np.unique(surface.triangles))
 
 
-def test_boxes_of_a_view_hold_its_points() -> None:
+def test_boxes_of_a_view_contain_its_points() -> None:
     generator = np.random.default_rng(0)
     for size in (1e-3, 1.0, 1e4):
         axes = np.linalg.qr(generator.normal(size=(3, 3)))[0]
@@ -356,21 +360,21 @@ def test_boxes_of_a_view_hold_its_points() -> None:
         high = low + generator.uniform(0, size, (3, 200))
         high[:, :20] = low[:, :20]
         inner = low + (high - low) * generator.random((3, 200))
-        for places in (low, high, inner):
-            points = view.points(list(places))
+        for positions in (low, high, inner):
+            points = view.points(list(positions))
             np.testing.assert_allclose(
-                np.stack(points, -1), places.T @ axes + view.centre, rtol=1e-12, atol=1e-12 * size
+                np.stack(points, -1), positions.T @ axes + view.centre, rtol=1e-12, atol=1e-12 * size
             )
             sides = view.boxes([side for pair in zip(low, high, strict=True) for side in pair])
-            for own, least, most in zip(points, sides[::2], sides[1::2], strict=True):
-                assert ((least <= own) & (own <= most)).all()
+            for coordinate, lower, upper in zip(points, sides[::2], sides[1::2], strict=True):
+                assert ((lower <= coordinate) & (coordinate <= upper)).all()
         ray = view.boxes([low[0], low[0], low[1], low[1], low[2], high[2]])
-        length = np.stack([most - least for least, most in zip(ray[::2], ray[1::2], strict=True)], -1)
+        length = np.stack([upper - lower for lower, upper in zip(ray[::2], ray[1::2], strict=True)], -1)
         np.testing.assert_allclose(length, np.abs(axes[2]) * (high[2] - low[2])[:, None], atol=1e-12 * size)
 
 
-def test_arrays_of_any_length_are_run_with_four_lengths_and_little_padding() -> None:
-    """A compiled function plans anew for each length that it meets."""
+def test_batches_have_four_lengths_and_little_padding() -> None:
+    """A compiled function makes a plan for each new length."""
     lengths: set[int] = set()
     generator = np.random.default_rng(0)
     for count in (0, 1, 511, 512, 513, 4095, 4097, *map(int, 2 ** generator.uniform(0, 19, 200))):

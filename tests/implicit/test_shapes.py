@@ -1,4 +1,4 @@
-"""Shapes written in Python: distances against formulas, booleans, and parameters that are fitted by their gradient."""
+"""Shapes written in Python: distances, Boolean operations, and parameters fitted by gradient descent."""
 
 from typing import Any
 
@@ -31,8 +31,8 @@ AROUND = np.hypot(X, Y)
 
 
 def box_distance(points: Any, size: Any) -> Any:
-    away = np.abs(points) - np.asarray(size) / 2
-    return np.linalg.norm(np.maximum(away, 0), axis=-1) + np.minimum(away.max(-1), 0)
+    offset = np.abs(points) - np.asarray(size) / 2
+    return np.linalg.norm(np.maximum(offset, 0), axis=-1) + np.minimum(offset.max(-1), 0)
 
 
 SHAPES: dict[str, tuple[Shape, Any]] = {
@@ -65,18 +65,18 @@ SHAPES: dict[str, tuple[Shape, Any]] = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_shapes_have_the_values_of_their_formula(name: str) -> None:
+def test_shapes_agree_with_formulas(name: str) -> None:
     shape, expected = SHAPES[name]
     np.testing.assert_allclose(shape.part(WIDE)(POINTS), expected, atol=2e-6)
 
 
-def test_a_smooth_union_is_inside_both_and_equal_away_from_the_seam() -> None:
+def test_blending_changes_values_only_near_the_seam() -> None:
     first, second = sphere(1.0), sphere(1.0).translate((1.2, 0, 0))
-    plain, smooth = (union(first, second, blend=blend).part(WIDE)(POINTS) for blend in (None, 0.5))
-    assert (smooth <= plain + 1e-6).all()
-    apart = np.abs(first.part(WIDE)(POINTS) - second.part(WIDE)(POINTS)) > 0.5
-    np.testing.assert_array_equal(smooth[apart], plain[apart])
-    assert (smooth < plain - 1e-3).any()
+    sharp, smooth = (union(first, second, blend=blend).part(WIDE)(POINTS) for blend in (None, 0.5))
+    assert (smooth <= sharp + 1e-6).all()
+    is_away = np.abs(first.part(WIDE)(POINTS) - second.part(WIDE)(POINTS)) > 0.5
+    np.testing.assert_array_equal(smooth[is_away], sharp[is_away])
+    assert (smooth < sharp - 1e-3).any()
     cut = difference(first, second, blend=0.5).part(WIDE)(POINTS)
     assert (cut >= difference(first, second).part(WIDE)(POINTS) - 1e-6).all()
 
@@ -91,34 +91,36 @@ def test_parameters_change_without_compiling() -> None:
 
 
 def test_parameters_are_fitted_by_their_gradient() -> None:
-    """Radius and place of a ball, from values at points alone."""
+    """Fits the radius and centre of a ball to values at points."""
     radius, x = Parameter("radius", 0.4), Parameter("x", 0.0)
     function, parameters = sphere(radius).translate((x, 0, 0)).function()
     assert {parameter.name for parameter in parameters} == {"radius", "x"}
     target = (np.linalg.norm(POINTS - [0.6, 0, 0], axis=1) - 1.1).astype(np.float32)
     derivative = vjp(function)
     run = lg.ir.compile(lg.ir.map_over(derivative, (True, False, False, True)))
-    plain = lg.ir.compile(lg.ir.map_over(function, (True, False, False)))
+    evaluate = lg.ir.compile(lg.ir.map_over(function, (True, False, False)))
     points = POINTS.astype(np.float32)
     values = [np.float32(parameter.value) for parameter in parameters]
     for _ in range(200):
-        error = plain(points, *values) - target
+        error = evaluate(points, *values) - target
         results = run(points, *values, error)
-        values = [value - np.float32(0.5) * np.mean(slope) for value, slope in zip(values, results[1:], strict=True)]
-    found = dict(zip([parameter.name for parameter in parameters], values, strict=True))
-    assert found["radius"] == pytest.approx(1.1, abs=1e-3)
-    assert found["x"] == pytest.approx(0.6, abs=1e-3)
+        values = [
+            value - np.float32(0.5) * np.mean(partial) for value, partial in zip(values, results[1:], strict=True)
+        ]
+    fitted = dict(zip([parameter.name for parameter in parameters], values, strict=True))
+    assert fitted["radius"] == pytest.approx(1.1, abs=1e-3)
+    assert fitted["x"] == pytest.approx(0.6, abs=1e-3)
 
 
 def test_a_drilled_plate_is_meshed_with_its_edges() -> None:
     plate = (box((2, 2, 0.5)) - cylinder(0.5)).part(((-1.2, -1.2, -0.5), (1.2, 1.2, 0.5)))
-    found = mesh(plate, feature_size=0.05)
-    assert found.is_closed()
-    a, b, c = found.vertices[found.triangles].transpose(1, 0, 2)
+    surface = mesh(plate, feature_size=0.05)
+    assert surface.is_closed()
+    a, b, c = surface.vertices[surface.triangles].transpose(1, 0, 2)
     assert np.einsum("ij,ij->", a, np.cross(b, c)) / 6 == pytest.approx(2 - np.pi * 0.25 * 0.5, rel=1e-3)
 
 
-def test_what_is_no_number_is_refused() -> None:
+def test_invalid_dimensions_are_rejected() -> None:
     for wrong in ("1", float("nan"), True, None):
         with pytest.raises(AssemblyError, match="invalid dimension of a shape"):
             sphere(wrong)  # type: ignore[arg-type]
@@ -147,22 +149,22 @@ def egg(p: lg.vec3, egg: Egg, tip: lg.vec3, rounds: int = 2) -> lg.f32:
     return distance - egg.size * rounds
 
 
-def test_a_typed_function_with_a_struct_is_a_shape_like_any_other(tmp_path):
+def test_a_typed_function_with_a_struct_is_a_shape(tmp_path):
     tip, size = np.array([0.2, 0.1, 0.5]), Parameter("size", 0.4)
     shape = from_function(egg, egg=Egg(size, 0.1), tip=(0.2, 0.1, Parameter("tip", 0.5)))  # type: ignore[call-arg]
     part = (shape - cylinder(0.2)).part(WIDE, "egg")
     expected = np.maximum(np.linalg.norm(POINTS, axis=1) - 0.2 * POINTS @ tip - 0.8, 0.2 - AROUND)
     np.testing.assert_allclose(part(POINTS), expected, atol=1e-5)
     assert part.parameters == {"size": pytest.approx(0.4), "tip": pytest.approx(0.5)}
-    outside = [[1.0, 1.0, 1.0]]  # where the egg decides
-    slopes = part.parameter_gradient(outside, [1.0])
-    assert (slopes["size"], slopes["tip"]) == (pytest.approx(-2.0), pytest.approx(-0.2))
+    outside = [[1.0, 1.0, 1.0]]  # here, the egg determines the distance
+    gradient = part.parameter_gradient(outside, [1.0])
+    assert (gradient["size"], gradient["tip"]) == (pytest.approx(-2.0), pytest.approx(-0.2))
     lg.save_3mf(lg.implicit.assembly_of_part(part), tmp_path / "egg.3mf")
     (again,) = lg.parts(lg.load_3mf(tmp_path / "egg.3mf"))
     np.testing.assert_array_equal(again(POINTS / 2), part(POINTS / 2))
 
 
-def test_a_plain_function_needs_no_types_to_be_a_shape():
+def test_a_function_without_annotations_is_a_shape():
     ball = from_function(lambda p, radius=0.7: lg.length(p) - radius)
     np.testing.assert_allclose(ball.part(WIDE)(POINTS), np.linalg.norm(POINTS, axis=1) - 0.7, atol=1e-6)
 
@@ -194,7 +196,7 @@ def grown(p: lg.vec3, by: lg.f32) -> lg.f32:
         ),
     ],
 )
-def test_what_is_no_shape_says_why(make, said):
+def test_invalid_shapes_are_rejected_with_the_reason(make, said):
     with pytest.raises(AssemblyError) as caught:
         make()
     assert said in caught.value.what

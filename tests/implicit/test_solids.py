@@ -1,4 +1,4 @@
-"""Meshes and beam lattices that a file builds are parts, as level sets are: placed, clipped, coloured, drawn."""
+"""Meshes and beam lattices as parts: transforms, clipping, colours and pictures."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,32 +16,32 @@ from livegrad.implicit.nodes.resources import BeamLattice, Components, TriangleM
 from livegrad.tools import cli
 
 BOX = TriangleMesh.box((0, 0, 0), (1, 2, 3), "box")
-TURNED = (0.0, 1, 0, -1, 0, 0, 0, 0, 1, 10, 0, 0)  # a quarter turn about z, and ten to the right
+TURNED = (0.0, 1, 0, -1, 0, 0, 0, 0, 1, 10, 0, 0)  # a quarter turn about z, and a translation by 10 along x
 
 
-def test_a_mesh_is_a_part_where_its_items_place_it() -> None:
-    made = Assembly().add_resource(BOX, id=1).add_resource(Components(((1, TURNED),)), id=2).build(1).build(2)
-    here, there = lg.parts(made)
-    assert (here.name, there.name) == ("box", "box")
-    np.testing.assert_allclose(here.bounds(), [[0, 0, 0], [1, 2, 3]])
-    np.testing.assert_allclose(there.bounds(), [[8, 0, 0], [10, 1, 3]])
+def test_a_mesh_becomes_a_part_for_each_item() -> None:
+    assembly = Assembly().add_resource(BOX, id=1).add_resource(Components(((1, TURNED),)), id=2).build(1).build(2)
+    original, turned = lg.parts(assembly)
+    assert (original.name, turned.name) == ("box", "box")
+    np.testing.assert_allclose(original.bounds(), [[0, 0, 0], [1, 2, 3]])
+    np.testing.assert_allclose(turned.bounds(), [[8, 0, 0], [10, 1, 3]])
     points = np.random.default_rng(0).uniform(-1, 4, (200, 3))
     inside = ((points > 0) & (points < [1, 2, 3])).all(1)
-    np.testing.assert_array_equal(here(points) < 0, inside)
-    moved = np.c_[points, np.ones(200)] @ np.array(TURNED).reshape(4, 3)
-    np.testing.assert_allclose(there(moved), here(points), atol=1e-5)
-    assert here.volume() == pytest.approx(6, rel=1e-2)
+    np.testing.assert_array_equal(original(points) < 0, inside)
+    turned_points = np.c_[points, np.ones(200)] @ np.array(TURNED).reshape(4, 3)
+    np.testing.assert_allclose(turned(turned_points), original(points), atol=1e-5)
+    assert original.volume() == pytest.approx(6, rel=1e-2)
 
 
-def test_what_bounds_no_body_is_left_out() -> None:
+def test_meshes_that_do_not_bound_a_body_are_omitted() -> None:
     surface = replace(BOX, object_type="surface")
     gap = TriangleMesh(BOX.vertices, BOX.triangles[:5])
-    made = Assembly().add_resource(surface, id=1).add_resource(gap, id=2).add_resource(BOX, id=3)
-    assert [part.name for part in lg.parts(made.build(1).build(2).build(3))] == ["box"]
+    assembly = Assembly().add_resource(surface, id=1).add_resource(gap, id=2).add_resource(BOX, id=3)
+    assert [part.name for part in lg.parts(assembly.build(1).build(2).build(3))] == ["box"]
 
 
 @pytest.mark.parametrize("clipping", ["none", "inside", "outside"])
-def test_a_lattice_is_a_part_that_its_mesh_clips(clipping: str) -> None:
+def test_a_beam_lattice_is_clipped_by_its_mesh(clipping: str) -> None:
     nodes = np.array([[-1.0, 0.5, 0.5], [2, 0.5, 0.5]])
     beams: Any = [[0, 1]]
     lattice = BeamLattice(
@@ -69,9 +69,9 @@ def test_triangles_of_a_lattice_belong_to_its_body() -> None:
 
 
 def test_a_mesh_has_the_colours_of_its_volume_data() -> None:
-    made = add_expression(Assembly(), "paint", "vector(pos.x, 0, 1)", {"pos": "vector"}, output="color", id=1)
-    made = made.add_resource(VolumeData((VolumeChannel("color", 1, "color"),)), id=2)
-    (part,) = lg.parts(made.add_resource(replace(BOX, volume_data=2), id=3).build(3))
+    assembly = add_expression(Assembly(), "paint", "vector(pos.x, 0, 1)", {"pos": "vector"}, output="color", id=1)
+    assembly = assembly.add_resource(VolumeData((VolumeChannel("color", 1, "color"),)), id=2)
+    (part,) = lg.parts(assembly.add_resource(replace(BOX, volume_data=2), id=3).build(3))
     colors = part.colors([[0.25, 1, 1]])
     assert colors is not None
     np.testing.assert_allclose(colors, [[0.25, 0, 1]])

@@ -10,8 +10,8 @@ import pytest
 import livegrad as lg
 from livegrad.implicit.bodies.clipping import clip_and_fit
 from livegrad.implicit.bodies.pruning import IntervalBounds, find_blocks
-from livegrad.implicit.meshing.meshing import _lattice
-from livegrad.implicit.meshing.thin_walls import find_cells, sample, warn_of_losses
+from livegrad.implicit.meshing.meshing import _make_lattice
+from livegrad.implicit.meshing.thin_walls import estimate_size, find_cells, warn_about_losses
 
 SAMPLES = [parent / "shared" / "samples" / "wristband_003.3mf" for parent in Path(__file__).resolve().parents]
 WRISTBAND = next((path for path in SAMPLES if path.exists()), SAMPLES[0])
@@ -23,17 +23,17 @@ def tube(wall: float) -> lg.Part:
     return pipe.part(((-1.5, -1.5, -1.5), (1.5, 1.5, 1.5)), "tube")
 
 
-def test_a_thin_wall_is_meshed_whole_without_being_asked() -> None:
+def test_a_thin_wall_is_meshed_completely_by_default() -> None:
     plate = lg.shapes.box((0.5, 0.5, 0.004)).rotate((1, 2, 0.5), 0.4)  # cells are 0.005 wide unless walls are thinner
     part = plate.part(((-1, -1, -1), (1, 1, 1)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        made = lg.mesh(part)
-    assert made.is_closed()
-    assert made.volume() == pytest.approx(0.5 * 0.5 * 0.004, rel=0.05)
+        surface = lg.mesh(part)
+    assert surface.is_closed()
+    assert surface.volume() == pytest.approx(0.5 * 0.5 * 0.004, rel=0.05)
 
 
-def test_a_mesh_that_is_coarser_than_its_wall_says_what_it_lost() -> None:
+def test_a_mesh_coarser_than_its_walls_warns_about_lost_volume() -> None:
     with pytest.warns(
         lg.implicit.PartWarning, match=r"the mesh has a volume of .*, the part 0\.1.* by sampling"
     ) as caught:
@@ -45,8 +45,8 @@ def test_walls_thinner_than_the_finest_default_cells_give_a_warning_before_meshi
     sheet = lg.shapes.gyroid(1.0).shell(0.1)  # about 0.013 thick; cells of half of 0.0204 would be too many
     part = (sheet & lg.shapes.box((4, 4, 4))).part(((-2.1, -2.1, -2.1), (2.1, 2.1, 2.1)))
 
-    def stop(what: str, share: float) -> None:
-        if what == "finding vertices":
+    def stop(stage: str, fraction: float) -> None:
+        if stage == "finding vertices":
             raise KeyboardInterrupt
 
     with (
@@ -58,22 +58,22 @@ def test_walls_thinner_than_the_finest_default_cells_give_a_warning_before_meshi
         lg.mesh(part, progress=stop)
 
 
-def test_a_slice_finds_thin_walls_or_says_what_it_lost() -> None:
+def test_a_slice_resolves_thin_walls_or_warns() -> None:
     area = 2 * np.pi * 0.006
     assert lg.slice(tube(0.006), 0.1).area() == pytest.approx(area, rel=0.05)
     with pytest.warns(lg.implicit.PartWarning, match="the slice has an area of"):
         lg.slice(tube(0.006), 0.1, feature_size=0.1)
 
 
-def test_thick_parts_are_neither_refined_nor_warned_of() -> None:
+def test_thick_parts_are_not_refined_and_do_not_warn() -> None:
     part = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        made = lg.mesh(part)
-    assert made.volume() == pytest.approx(4 / 3 * np.pi, rel=0.01)
+        surface = lg.mesh(part)
+    assert surface.volume() == pytest.approx(4 / 3 * np.pi, rel=0.01)
     body = clip_and_fit(part)
-    lattice = _lattice(body, 0.04)
-    sampled = sample(
+    lattice = _make_lattice(body, 0.04)
+    sampled = estimate_size(
         lambda points: body(points) < 0,
         lattice,
         find_blocks(IntervalBounds(body.function, body.arguments, body.element.dtype), lattice),
@@ -82,24 +82,26 @@ def test_thick_parts_are_neither_refined_nor_warned_of() -> None:
     assert abs(sampled.size - 4 / 3 * np.pi) < 5 * sampled.error
 
 
-def test_a_loss_that_chance_could_explain_is_looked_at_more_closely() -> None:
+def test_an_uncertain_loss_is_sampled_again() -> None:
     part = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)))
     body = clip_and_fit(part)
     bounds = IntervalBounds(body.function, body.arguments, body.element.dtype)
-    cells = find_cells(bounds, lambda points: body(points) < 0, lambda size: _lattice(body, size), 0.1, finer=False)
+    cells = find_cells(
+        bounds, lambda points: body(points) < 0, lambda size: _make_lattice(body, size), 0.1, finer=False
+    )
     volume = 4 / 3 * np.pi
     doubtful = replace(cells, sampled=replace(cells.sampled, size=volume, error=0.02 * volume))
     with pytest.warns(lg.implicit.PartWarning, match="the mesh has a volume of"):
-        warn_of_losses("mesh", "a volume of", 0.92 * volume, doubtful)
+        warn_about_losses("mesh", "a volume of", 0.92 * volume, doubtful)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_losses("mesh", "a volume of", 0.97 * volume, doubtful)
+        warn_about_losses("mesh", "a volume of", 0.97 * volume, doubtful)
     with pytest.warns(lg.implicit.PartWarning, match="the mesh has a volume of"):  # 7 %, of which chance explains 2 %
-        warn_of_losses("mesh", "a volume of", 0.93 * volume, doubtful)
+        warn_about_losses("mesh", "a volume of", 0.93 * volume, doubtful)
 
 
 @pytest.mark.parametrize("part", [tube(0.01), lg.shapes.sphere(1.0).part(((-200, -200, -200), (200, 200, 200)))])
-def test_the_volume_of_a_part_does_not_depend_on_how_much_of_its_bounds_it_fills(part: lg.Part) -> None:
+def test_the_volume_estimate_does_not_depend_on_the_bounds(part: lg.Part) -> None:
     expected = 4 * np.pi * 0.01 if part.name == "tube" else 4 / 3 * np.pi
     assert part.volume() == pytest.approx(expected, rel=2e-3)
     low, high = part.bounds()
@@ -107,14 +109,14 @@ def test_the_volume_of_a_part_does_not_depend_on_how_much_of_its_bounds_it_fills
     assert lower_half.volume() == pytest.approx(expected / 2, rel=2e-3)
 
 
-def test_a_part_without_a_body_gives_a_warning_when_it_is_meshed() -> None:
+def test_meshing_an_empty_part_warns() -> None:
     ball = lg.shapes.sphere(lg.shapes.Parameter("radius", 1.0)).part(((-2, -2, -2), (2, 2, 2)), "ball")
     with pytest.warns(lg.implicit.PartWarning, match="part `ball` has no body within its bounds: the mesh is empty"):
         assert not len(lg.mesh(ball.with_parameters(radius=-1.0)).triangles)
 
 
 @pytest.mark.skipif(not WRISTBAND.exists(), reason="the sample files are not here")
-def test_most_of_a_wristband_is_not_lost() -> None:
+def test_a_slice_of_a_wristband_keeps_its_area() -> None:
     (part,) = lg.parts(lg.load_3mf(WRISTBAND))
     cut = lg.slice(part, 105.0)
     body = clip_and_fit(part)
@@ -138,14 +140,14 @@ def test_most_of_a_wristband_is_not_lost() -> None:
         lambda: lg.shapes.sphere(1).scale(0.0),
     ],
 )
-def test_shapes_of_no_size_are_refused_where_they_are_written(make: object) -> None:
+def test_sizes_that_are_not_positive_are_rejected_at_the_callers_line(make: object) -> None:
     with pytest.raises(
         lg.implicit.AssemblyError, match=r"\(test_thin_walls.py:\d+:\d+\): expected a number above 0, found"
     ):
         make()  # type: ignore[operator]
 
 
-def test_a_torus_may_be_a_ball_but_not_go_round_backwards() -> None:
+def test_a_torus_may_have_radius_zero_but_not_less() -> None:
     with pytest.raises(lg.implicit.AssemblyError, match=r"invalid radius .*: expected 0 or above, found -1"):
         lg.shapes.torus(-1, 0.2)
     ball = lg.shapes.torus(0, 0.5).part(((-1, -1, -1), (1, 1, 1)))

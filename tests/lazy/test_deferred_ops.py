@@ -1,4 +1,4 @@
-"""Ops over small data have no nodes until something asks for them; everything else is as if they had."""
+"""Ops over small data have no nodes until something needs them; everything else behaves as if they had."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_reading_an_op_makes_no_node() -> None:
     assert live_node_count() == before
 
 
-def test_the_node_is_that_of_the_line_and_has_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_node_has_the_source_location_and_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = make_data()
     for _ in range(3):
         (x - y).numpy()
@@ -58,12 +58,12 @@ def test_the_node_is_that_of_the_line_and_has_the_value(monkeypatch: pytest.Monk
     assert z.tolist() == [-3.0, -3.0, -3.0]
 
 
-def test_the_same_expression_is_one_node_once_it_is_asked_for() -> None:
+def test_equal_expressions_share_a_node_when_it_is_created() -> None:
     x, y = make_data()
     assert (x + y).node is (x + y).node
 
 
-def test_what_is_held_is_cached_and_what_is_not_is_fused() -> None:
+def test_held_values_are_cached_and_others_are_fused() -> None:
     with fresh_session():
         x, y = make_data()
         for _ in range(3):
@@ -92,7 +92,7 @@ def test_refilled_data_is_seen() -> None:
     assert (z - later).tolist() == [-1.0, -1.0, -1.0]
 
 
-def test_a_long_loop_keeps_no_history_and_says_what_cannot_be_recomputed() -> None:
+def test_a_long_loop_keeps_no_history_and_reports_values_that_cannot_be_recomputed() -> None:
     x, y = make_data()
     state = x * 1.0
     for _ in range(100):
@@ -111,7 +111,7 @@ def test_a_long_loop_keeps_no_history_and_says_what_cannot_be_recomputed() -> No
         state.numpy()
 
 
-def test_ops_that_nobody_reads_do_not_pile_up_without_nodes() -> None:
+def test_unread_ops_do_not_pile_up_without_nodes() -> None:
     x, _ = make_data()
     state = x
     for _ in range(5 * MAX_DEPTH):
@@ -142,7 +142,7 @@ def test_gradients_flow_through_ops_that_were_read_before() -> None:
         z = x * y
         z.numpy()
     x.requires_grad_()
-    total = lg.sum(z * x)  # z came before the wish, and still leads to x
+    total = lg.sum(z * x)  # z was created before x became a variable, and still leads to x
     total.backward()
     assert x.grad is not None
     assert x.grad.tolist() == [8.0, 20.0, 36.0]
@@ -198,7 +198,7 @@ def test_threads_read_the_same_deferred_op() -> None:
     assert all(own == expected for own in found)
 
 
-def test_tensors_go_when_nobody_holds_them() -> None:
+def test_unheld_tensors_are_collected() -> None:
     x, y = make_data()
     for _ in range(3):
         (x + y).numpy()
@@ -211,7 +211,7 @@ def test_tensors_go_when_nobody_holds_them() -> None:
     assert value() is None
 
 
-def test_calls_that_differ_in_a_number_are_told_apart() -> None:
+def test_calls_that_differ_in_a_number_are_distinguished() -> None:
     x, _ = make_data()
     for _ in range(3):
         assert np.signbit(lg.multiply(x, 0.0).numpy()).tolist() == [False] * 3
@@ -234,7 +234,7 @@ def test_a_number_that_changes_in_each_call_fills_no_table() -> None:
         assert len(repeated_calls._calls.current.steps) == 0
 
 
-def test_errors_of_repeated_calls_are_those_of_the_first() -> None:
+def test_repeated_calls_raise_the_same_errors_as_the_first() -> None:
     x, _ = make_data()
     matrix = lg.ones((2, 3)) * 1.0
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Graphs that run in pieces: a cut may fall anywhere, also beside loops, branches and results that come in several."""
+"""Graphs that run in pieces: a split may fall anywhere, also next to loops, branches and ops with several results."""
 
 import numpy as np
 import pytest
@@ -19,11 +19,11 @@ def loss(x: lg.Tensor, device: str) -> lg.Tensor:
     return lg.sum(q * r) + lg.sum(z)
 
 
-@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("max_nodes", [1, 3])
 @pytest.mark.parametrize("device", ["cpu", "reference"])
-def test_a_graph_cut_anywhere_gives_the_same_values_and_gradients(monkeypatch, most, device):
+def test_a_graph_split_anywhere_gives_the_same_values_and_gradients(monkeypatch, max_nodes, device):
     whole = lg.jit(lg.value_and_grad(lambda x: loss(x, "cpu")))(lg.asarray(POINT, dtype=lg.float64))
-    monkeypatch.setattr(execution, "_MAX_NODES", most)
+    monkeypatch.setattr(execution, "_MAX_NODES", max_nodes)
     value, slope = lg.value_and_grad(lambda x: loss(x, device))(lg.asarray(POINT, dtype=lg.float64))
     assert float(value) == pytest.approx(float(whole[0]), rel=1e-12)
     np.testing.assert_allclose(slope.numpy(), whole[1].numpy(), rtol=1e-10)

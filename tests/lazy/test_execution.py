@@ -1,4 +1,4 @@
-"""Lazy execution counts its work: nothing is computed twice, nothing is kept that nobody can ask for."""
+"""Lazy execution, observed by its counts: nothing is computed twice, and no unreachable value is kept."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_second_execution_computes_nothing():
     assert work_of(y.numpy) == eviction.Stats()
 
 
-def test_what_is_known_is_given_without_a_claim(monkeypatch):
+def test_cached_values_are_returned_without_a_claim(monkeypatch):
     known, result = lg.exp(data(8)).execute(), lg.jit(lambda x: x * 2.0)(data(8))
 
     def refuse(work):
@@ -46,7 +46,7 @@ def test_what_is_known_is_given_without_a_claim(monkeypatch):
     monkeypatch.setattr(execution, "_claim_work", refuse)
     assert lg.execute(known, result) == (known, result)
     with pytest.raises(AssertionError, match="claimed"):
-        lg.exp(data(1 << 15, seed=1)).execute()  # small graphs of known structure go another way
+        lg.exp(data(1 << 15, seed=1)).execute()  # large enough to avoid the fast path for small graphs
 
 
 def test_a_shared_subgraph_is_computed_once():
@@ -58,20 +58,20 @@ def test_a_shared_subgraph_is_computed_once():
     assert work.nodes_computed == 1
 
 
-def test_what_nobody_holds_is_fused_away():
+def test_unheld_values_are_fused_away():
     y = lg.exp(data(8, seed=2) * 2.0) + 1.0
     y.execute()
     kept = [node.is_computed for node in y.graph.nodes if node.op in ("mul", "exp")]
     assert kept == [False, False]
 
 
-def test_what_is_held_on_the_way_is_kept():
+def test_held_intermediate_values_are_cached():
     middle = lg.exp(data(8, seed=3))
     (middle + 1.0).execute()
     assert middle.is_computed
 
 
-def test_graphs_of_one_structure_share_a_program_whatever_their_numbers():
+def test_graphs_of_one_structure_share_a_program_for_any_numbers():
     x = data(16, seed=4)
     (x - 0.123 * x).execute()
     work = work_of(lambda: [(x - rate * x).execute() for rate in (0.1, 0.01, 0.7)])
@@ -79,7 +79,7 @@ def test_graphs_of_one_structure_share_a_program_whatever_their_numbers():
     assert work.executions == 3
 
 
-def test_layout_alone_compiles_nothing():
+def test_pure_layout_changes_compile_nothing():
     x = data(4, 6)
     rows = work_of(lambda: [x[index].execute() for index in range(4)])
     assert rows.programs_compiled == 0
@@ -114,7 +114,7 @@ def test_other_results_survive_a_fill():
     assert work_of(untouched.execute).kernels_run == 0
 
 
-def test_external_memory_is_read_anew_each_time():
+def test_external_memory_is_read_each_time():
     memory = np.ones(3, np.float32)
     doubled = lg.asarray(memory, copy=False) * 2.0
     assert doubled.tolist() == [2.0] * 3
@@ -152,7 +152,7 @@ def test_a_settled_tensor_raises_when_its_ancestor_was_refilled():
         w.numpy()
 
 
-def test_the_budget_evicts_what_is_cheapest_to_compute_again():
+def test_the_budget_evicts_the_cheapest_values_to_recompute():
     before = lg.stats().bytes_budget
     x = data(1000, seed=5)
     cheap, dear = x + 1.0, lg.sin(lg.exp(lg.tanh(x)))
@@ -209,7 +209,7 @@ def test_many_threads_on_one_graph_compute_each_node_once():
     for index, value in found.items():
         np.testing.assert_allclose(value, np.exp(x.numpy()) * (index + 1) + 1.0, rtol=1e-5)
     computed = lg.stats().nodes_computed - before.nodes_computed
-    assert computed <= 8 * 6 + 1  # each thread: a few nodes of its own; exp once in all
+    assert computed <= 8 * 6 + 1  # a few nodes per thread, and exp once in total
 
 
 def test_threads_extend_and_execute_shared_graphs_without_harm():
@@ -247,7 +247,7 @@ def test_an_error_leaves_nothing_half_done():
         (bad + 1).numpy()
 
 
-def test_progress_is_told_and_an_interrupt_leaves_the_cache_whole():
+def test_progress_is_reported_and_an_interrupt_leaves_the_cache_intact():
     x = data(4, seed=10)
     y = x
     for _ in range(6_000):

@@ -1,4 +1,4 @@
-"""Values that stay on a device, with a device made of NumPy arrays: what is copied, what stays, and where it runs."""
+"""Values that stay on a device, with a simulated device of NumPy arrays: copies, residency, and where graphs run."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -16,7 +16,7 @@ from livegrad.state import fresh_session
 
 
 class Away:
-    """An array of the device: NumPy's, behind a wall."""
+    """A NumPy array that simulates an array in device memory."""
 
     device = "cuda"
     uploads = 0
@@ -43,7 +43,7 @@ class Away:
 
 
 class Plan:
-    """A plan of the CPU that takes and gives arrays of the device."""
+    """A CPU plan that takes and returns simulated device arrays."""
 
     def __init__(self, function: Function) -> None:
         self.inner = compile_function(function).plan()
@@ -84,7 +84,7 @@ def test_data_is_uploaded_once_and_results_are_copied_when_they_are_read() -> No
     assert copies() - before == 2
 
 
-def test_what_is_moved_back_is_computed_on_the_host() -> None:
+def test_tensors_moved_back_are_computed_on_the_host() -> None:
     x = lg.asarray([1.0, 2.0])
     there = x.to("cuda") * 3.0
     back = there.to("cpu") + x
@@ -104,8 +104,8 @@ def test_a_loop_of_updates_stays_on_the_device_when_its_history_is_dropped() -> 
     np.testing.assert_allclose(np.asarray(x), [2.0, 2.0], rtol=1e-6)
 
 
-def test_what_is_made_of_constants_is_made_on_the_device_whoever_holds_a_copy_on_the_host() -> None:
-    held = [lg.ones((2,)).execute(), lg.full((2,), 0.5).execute()]  # the constants below are these very nodes
+def test_constants_are_created_on_the_device_even_if_a_host_copy_is_held() -> None:
+    held = [lg.ones((2,)).execute(), lg.full((2,), 0.5).execute()]  # the constants below are the same nodes
     x = lg.asarray([1.0, 2.0]).to("cuda").execute()
     before = copies()
     (x * 0.5 + 1.0).execute()
@@ -137,7 +137,7 @@ def test_a_compiled_function_runs_where_its_arguments_lie() -> None:
     assert function(lg.asarray([1.0])).device == "cpu"
 
 
-def test_values_of_the_device_are_dropped_when_it_has_no_room_and_computed_again() -> None:
+def test_device_values_are_dropped_when_memory_runs_out_and_recomputed() -> None:
     x = lg.asarray([1.0, 2.0]).to("cuda")
     y = (x * 3.0).execute()
     before = lg.stats().evictions
@@ -155,7 +155,7 @@ def test_a_gradient_is_computed_where_its_variable_is() -> None:
     np.testing.assert_array_equal(np.asarray(w.grad), [2.0, 4.0])
 
 
-def test_other_libraries_are_told_where_a_tensor_lies() -> None:
+def test_other_libraries_learn_the_device_of_a_tensor() -> None:
     x = lg.asarray([1.0, 2.0])
     assert x.__dlpack_device__() == (1, 0)
     assert not hasattr(x, "__cuda_array_interface__")

@@ -1,4 +1,4 @@
-"""The quick ways of eager programs give what the general way gives, bit by bit, and leave to it what is not plain."""
+"""The fast paths of eager programs give the same bits as the general path, and leave other cases to it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DTYPES = [
 
 @contextmanager
 def general_way(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Inside, neither deferred elements and ops nor small graphs are used, and plans run step by step."""
+    """Disables deferred elements and ops and small graphs inside the context, and runs plans step by step."""
     with monkeypatch.context() as patch:
         patch.setattr(tensor_operators, "defer_op", lambda *op: None)
         patch.setattr(repeated_calls, "defer_op", lambda *op: None)
@@ -103,7 +103,7 @@ STEPS: list[Callable[[lg.Tensor, lg.Tensor, random.Random], lg.Tensor]] = [
 
 
 def outcome_of(seed: int, run: Callable[[lg.Tensor], Any]) -> list[Any]:
-    """What a random program reads, with dtypes, and the errors that it meets; sometimes it reads twice, or late."""
+    """Returns what a random program reads, with dtypes and errors; sometimes it reads twice, or late."""
     choose, rng = random.Random(seed), np.random.default_rng(seed)
     dtype = choose.choice(DTYPES)
     pool = [random_data(rng, dtype) for _ in range(3)]
@@ -139,15 +139,15 @@ def read(x: lg.Tensor) -> Any:
 
 
 @pytest.mark.parametrize("first", range(0, 120, 20))
-def test_random_programs_read_the_same_in_both_ways(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_programs_read_the_same_on_both_paths(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(first, first + 20):
         with general_way(monkeypatch):
             expected = outcome_of(seed, read)
-        assert outcome_of(seed, read) == expected  # remembers structures
-        assert outcome_of(seed, read) == expected  # and runs by them
+        assert outcome_of(seed, read) == expected  # caches structures
+        assert outcome_of(seed, read) == expected  # runs from the cache
 
 
-def test_the_second_graph_of_a_structure_goes_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_graph_of_a_structure_takes_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
     with fresh_session():
         x, y = lg.asarray([1.0, 2.0]), lg.asarray([3.0, 4.0])
         assert float(lg.sum(x + y)) == 10.0
@@ -155,7 +155,7 @@ def test_the_second_graph_of_a_structure_goes_the_quick_way(monkeypatch: pytest.
         assert float(lg.sum(y + x)) == 10.0
 
 
-def test_statistics_are_those_of_the_general_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_equal_those_of_the_general_path(monkeypatch: pytest.MonkeyPatch) -> None:
     def work() -> tuple[Any, ...]:
         x = lg.asarray([1.0, 2.0, 3.0])
         held = (x * 0.3).execute()
@@ -207,7 +207,7 @@ def test_an_element_inside_a_trace_is_part_of_it() -> None:
     traced = lg.jit(lambda x: x * table[1] + outside)
     assert float(traced(2.0)) == 7.0
     table += 1.0
-    assert float(traced(2.0)) == 9.0  # `outside` stands for what it stood for
+    assert float(traced(2.0)) == 9.0  # `outside` keeps its value
     assert lg.vmap(lambda x: x * table[0])(lg.asarray([1.0, 2.0])).tolist() == [2.0, 4.0]
     assert float(lg.fori_loop(0, 3, lambda i, total: total + table[0], lg.asarray(0.0))) == 6.0
 
@@ -222,13 +222,13 @@ def test_elements_of_an_evicted_value_are_computed_again() -> None:
         assert float(element) == 6.0
 
 
-def test_an_element_names_the_line_where_it_was_written() -> None:
+def test_an_element_has_the_source_location_of_its_expression() -> None:
     x = lg.asarray([3, 0])
     wrong = x[0] // x[1]
     with pytest.raises(lg.LivegradError, match=r"test_small_graphs\.py"):
         int(wrong)
     with pytest.raises(lg.LivegradError, match=r"test_small_graphs\.py"):
-        int(x[0] // x[1])  # again, now that the structure is known
+        int(x[0] // x[1])  # again, now that the structure is cached
 
 
 @pytest.mark.parametrize("shape", [(3,), (1,), (2, 3), (1, 1), (1, 4), (2, 1, 3)])
@@ -286,14 +286,14 @@ def test_many_elements_wait_for_their_tensor() -> None:
         before = lg.stats().nodes_computed
         assert [int(element) for element in elements[:5000:1000]] == [0, 2000, 4000, 6000, 8000]
         assert int(elements[3] + elements[4]) == 14
-        big = lg.sum(elements[5] + lg.ones(1 << 15, dtype=lg.int64))  # in the general way
+        big = lg.sum(elements[5] + lg.ones(1 << 15, dtype=lg.int64))  # on the general path
         assert int(big) == 11 << 15
         assert int(elements[-1]) == 17998
         assert lg.stats().nodes_computed - before < 20  # `x` was not computed again
         assert node.cell.value is not None
 
 
-def test_values_that_others_wait_for_are_left_to_the_general_way() -> None:
+def test_values_that_other_tensors_wait_for_take_the_general_path() -> None:
     def read_two_sums() -> None:
         shared = lg.exp(x) * y
         first, second = lg.sum(shared), lg.max(shared)
@@ -337,7 +337,7 @@ def test_no_more_structures_are_kept_than_allowed() -> None:
 
 
 def python_calls(operation: Callable[[], Any]) -> int:
-    """How many Python functions an operation calls once its structure is known; those of C are not counted.
+    """Counts the Python functions that an operation calls once its structure is cached, without C functions.
 
     The least of some runs: now and then tables are cleared up.
     """

@@ -1,4 +1,4 @@
-"""Descriptions whose dicts say when somebody looks through them without the lock: another thread may change them."""
+"""Graphs whose dicts detect iteration without the lock, during which another thread could change them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from livegrad.live.graph.journal import Postbox
 
 
 class _Guarded(dict[Any, Any]):
-    """The blocks or sources of one graph. To look up one of them needs no lock."""
+    """The blocks or sources of one graph. Looking up a single entry needs no lock."""
 
     graph: Graph
 
     def _require_lock(self) -> None:
-        assert self.graph.journal.lock._is_owned(), "somebody looks through a description without its lock"
+        assert self.graph.journal.lock._is_owned(), "a description was iterated over without its lock"
 
     def __iter__(self) -> Iterator[Any]:
         self._require_lock()
@@ -38,7 +38,7 @@ class _Guarded(dict[Any, Any]):
 
 @contextmanager
 def guarded_descriptions() -> Iterator[None]:
-    """Graphs that are made meanwhile raise an AssertionError where somebody goes through them without the lock."""
+    """Graphs that are created meanwhile raise an AssertionError when they are iterated over without the lock."""
     start = Graph.__init__
 
     def start_guarded(self: Graph, *arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""Raises an exception at a chosen line of the engine: what a signal does, at a place that a seed decides."""
+"""Raises an exception at a chosen line of the engine, as a signal would, but reproducibly."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any, TypeVar
 import livegrad
 
 _FOLDER = str(Path(livegrad.__file__).parent / "live")
-_FINALIZERS = ("__del__", "_release", "free")  # what they raise nobody sees
+_FINALIZERS = ("__del__", "_release", "free")  # their exceptions are ignored
 Result = TypeVar("Result")
 
 
 class Interrupted(BaseException):
-    """Neither ours nor Python's: nobody expects it."""
+    """An exception that neither livegrad nor Python handles."""
 
 
 def call_interrupted(call: Callable[[], Result], after: int) -> Result:
-    """Calls a function, and raises `Interrupted` when the engine has run so many lines of its own."""
+    """Calls a function, and raises `Interrupted` after the engine has run `after` of its own lines."""
     left = after
 
     def local(frame: FrameType, event: str, argument: Any) -> Any:
@@ -50,7 +50,10 @@ def call_interrupted(call: Callable[[], Result], after: int) -> Result:
 
 @cache
 def ends_of_with(code: CodeType) -> frozenset[int]:
-    """Where a `with` calls `__exit__`. CPython looks for interrupts behind calls only, so none prevents it."""
+    """The instructions where a `with` calls `__exit__`.
+
+    CPython checks for interrupts only after calls, so none can prevent these.
+    """
     found = list[int]()
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "PRECALL")]
     for number, step in enumerate(steps):
@@ -58,7 +61,7 @@ def ends_of_with(code: CodeType) -> frozenset[int]:
         if [name for name, _ in calls[:2]] == ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]:
             found.append(step.offset)
         elif calls[:3] == 3 * [("LOAD_CONST", None)] and calls[3:] == [("CALL", 2)]:
-            # The line begins a little before, where a value is returned.
+            # The line starts a few instructions earlier, where a value is returned.
             found += (one.offset for one in takewhile(partial(_on_one_line, step), steps[number::-1]))
     return frozenset(found)
 

@@ -1,4 +1,4 @@
-"""What a change of the structure costs, counted in calls of Python functions: what changed, not how much there is."""
+"""The cost of structural edits, in calls of Python functions: it depends on the change and not on the graph size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def scale(x, gain=2.0):
 
 @pytest.fixture(scope="module")
 def engines() -> list[tuple[Engine, list[Any]]]:
-    """An engine with few blocks and one with many, all in a row."""
+    """An engine with few blocks and one with many, each in a chain."""
     made = [chain(FEW), chain(MANY)]
     for engine, blocks in made:
         engine.connect(blocks[-1], engine.add(block(scale, name="tail"))["x"])
@@ -42,7 +42,7 @@ def engines() -> list[tuple[Engine, list[Any]]]:
 
 @contextmanager
 def nothing_compiled_anew() -> Iterator[None]:
-    """Fails where the whole graph is compiled, or a new executable made."""
+    """Fails if the whole graph is compiled, or a new executable is built."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("everything is looked at")
@@ -52,7 +52,7 @@ def nothing_compiled_anew() -> Iterator[None]:
 
 
 def costs(engines: list[tuple[Engine, list[Any]]], edit: Callable[[Engine, list[Any], int], None]) -> list[int]:
-    """The calls of a frame with an edit, for each engine; the least of three has nothing that is done once."""
+    """The calls of a frame with an edit, for each engine: the minimum of three excludes one-time work."""
     found = []
     for engine, made in engines:
         counts = []
@@ -149,7 +149,7 @@ EDITS = (
 )  # fmt: skip
 
 
-def test_a_cold_edit_costs_the_same_among_few_and_many(engines):
+def test_the_cost_of_a_cold_edit_is_independent_of_the_graph_size(engines):
     for edit in EDITS:
         with nothing_compiled_anew():
             few, many = costs(engines, edit)
@@ -158,7 +158,7 @@ def test_a_cold_edit_costs_the_same_among_few_and_many(engines):
 
 
 @pytest.mark.parametrize("feed", [connect, set_array, bind_array])
-def test_a_connection_costs_the_same_among_few_and_many(engines, feed):
+def test_the_cost_of_a_connection_is_independent_of_the_graph_size(engines, feed):
     counts = []
     for engine, made in engines:
         for number in range(3):
@@ -175,8 +175,8 @@ def test_a_connection_costs_the_same_among_few_and_many(engines, feed):
     assert many < 1.5 * few, f"{few} and {many} calls"
 
 
-def test_an_edit_and_a_reading_cost_the_same_among_few_and_many_regions():
-    """Which steps may wait until a branch needs them is found out anew for what was edited or read, and its sources."""
+def test_the_cost_of_an_edit_and_a_read_is_independent_of_the_number_of_regions():
+    """Only edited or read steps and their sources are checked again for on-demand execution."""
     counts = []
     for regions in (30, 240):
         engine = Engine()
@@ -205,7 +205,7 @@ def test_an_edit_and_a_reading_cost_the_same_among_few_and_many_regions():
     assert many < 1.5 * few, f"{few} and {many} calls"
 
 
-def test_an_edit_costs_the_same_beside_few_and_many_arrays_of_others():
+def test_the_cost_of_an_edit_is_independent_of_the_number_of_bound_arrays():
     counts = []
     for blocks in (20, 160):
         engine = Engine()
@@ -228,7 +228,7 @@ def test_an_edit_costs_the_same_beside_few_and_many_arrays_of_others():
     assert many < 1.5 * few, f"{few} and {many} calls"
 
 
-def test_memory_that_is_bound_again_is_read_whatever_its_version_was_before(executor_name):
+def test_rebound_memory_is_read_regardless_of_its_previous_version(executor_name):
     engine = Engine(executor_name)
     own = engine.add(block(scale, name="own"))
     for number in range(3):
@@ -241,8 +241,8 @@ def test_memory_that_is_bound_again_is_read_whatever_its_version_was_before(exec
         np.testing.assert_array_equal(engine.read(own), NUMBERS * 2)
 
 
-def test_an_edit_that_is_refused_costs_the_same_among_few_and_many(engines):
-    """Almost everything hangs on the block that is taken away: that is not looked at, nor reported."""
+def test_the_cost_of_a_rejected_edit_is_independent_of_the_graph_size(engines):
+    """Almost all blocks depend on the removed block: they are neither examined nor reported."""
     counts = []
     for engine, made in engines:
         second, gone = engine.add(block(scale, name="instead")), made[8]
@@ -262,8 +262,8 @@ def test_an_edit_that_is_refused_costs_the_same_among_few_and_many(engines):
     assert counts[1] < 1.5 * counts[0]
 
 
-def test_a_block_that_moves_before_others_moves_only_what_is_between():
-    """Connecting against the order: what has to be moved is, and the rest keeps its position."""
+def test_reordering_moves_only_the_blocks_in_between():
+    """An edge against the order moves the affected blocks, and the others keep their positions."""
     engine = Engine()
     made = [engine.add(block(lambda x=1.0: x + 1.0, name=f"b{number}")) for number in range(20)]
     engine.step()
@@ -279,7 +279,7 @@ def test_a_block_that_moves_before_others_moves_only_what_is_between():
     assert float(engine.read(made[3])) == 4.0
 
 
-def test_an_order_is_kept_while_edges_come_and_go():
+def test_the_order_stays_valid_while_edges_are_added_and_removed():
     chance = np.random.default_rng(0)
     for size in (5, 12, 40):
         sources: dict[str, set[str]] = {str(number): set() for number in range(size)}
@@ -315,8 +315,8 @@ def _has_cycle(sources: dict[str, set[str]]) -> bool:
     return bool(left)
 
 
-def test_a_number_that_two_blocks_share_reaches_both_beside_an_edit_of_one():
-    """A composite's number changes in the frame in which one of its readers is made anew."""
+def test_a_shared_number_reaches_both_blocks_although_one_is_edited():
+    """The number of a composite changes in the frame in which one of its readers is replaced."""
     engine = Engine()
     outer = Composite("outer")
     first, second = (outer.graph.add(block(scale, name=name)) for name in ("first", "second"))
@@ -335,8 +335,8 @@ def test_a_number_that_two_blocks_share_reaches_both_beside_an_edit_of_one():
     compare_with_scratch(engine)
 
 
-def test_a_cold_frame_that_ends_at_any_line_is_done_by_the_next():
-    """Blocks and a state come and go, a state changes its owner, and steps change places: all of it or nothing."""
+def test_a_cold_frame_interrupted_at_any_line_is_completed_by_the_next():
+    """Blocks and a state are added and removed, a state changes its owner, and steps are reordered: all or nothing."""
     lines, ended = 1, False
     while not ended:
         engine = Engine()
@@ -347,7 +347,7 @@ def test_a_cold_frame_that_ends_at_any_line_is_done_by_the_next():
         engine.connect(made[1], old["next"])
         for _ in range(2):
             assert engine.step().ok
-        engine.connect(made[3], made[1]["x"])  # backwards
+        engine.connect(made[3], made[1]["x"])  # against the order
         engine.remove(made[2])
         extra = engine.add(block(scale, name="extra"))
         engine.connect(made[1], extra["x"])
@@ -359,7 +359,8 @@ def test_a_cold_frame_that_ends_at_any_line_is_done_by_the_next():
             call_interrupted(engine.step, lines)
             ended = True
         except Interrupted:
-            if engine._runtime.transaction.is_open or engine.frame.number == 2:  # else all was done already
+            # Otherwise the edit was complete already.
+            if engine._runtime.transaction.is_open or engine.frame.number == 2:
                 assert engine.step().ok, engine.frame.problems
         compare_with_scratch(engine)
         read = [float(engine.read(one)) for one in (count, made[0], made[3], made[1], extra, fresh)]
@@ -369,7 +370,7 @@ def test_a_cold_frame_that_ends_at_any_line_is_done_by_the_next():
     assert lines > 400
 
 
-def test_a_graph_with_a_gradient_is_compiled_anew_only_where_the_gradient_follows_from_the_edit():
+def test_only_edits_that_affect_a_gradient_recompile_a_graph_with_a_gradient():
     engine = Engine()
     square = engine.add(block(lambda x: x * x, name="square"))
     total = engine.add(block(lambda x: lg.sum(x), name="total"))
@@ -399,7 +400,7 @@ def test_a_graph_with_a_gradient_is_compiled_anew_only_where_the_gradient_follow
     compare_with_scratch(engine)
 
 
-def test_two_states_with_one_next_value_are_both_looked_at():
+def test_two_states_with_the_same_next_value_are_both_checked():
     engine = Engine()
     more = engine.add(block(lambda x: x + 1.0, name="more"))
     engine.set(more["x"], NUMBERS)
@@ -412,7 +413,7 @@ def test_two_states_with_one_next_value_are_both_looked_at():
     assert {problem.node for problem in engine.step().problems} == {"one", "two"}
 
 
-def test_blocks_count_their_runs_through_changes_of_the_structure():
+def test_run_counts_survive_structural_changes():
     engine, made = chain(3)
     for number in range(5):
         engine.set(made[1]["gain"], float(number + 5))
@@ -424,7 +425,7 @@ def test_blocks_count_their_runs_through_changes_of_the_structure():
     assert all(len(own.debug.tallies) <= 2 for own in made)
 
 
-def test_a_composite_that_becomes_a_body_too_keeps_the_node_that_reads_what_was_edited() -> None:
+def test_a_composite_that_also_becomes_a_body_keeps_the_node_that_reads_the_edited_block() -> None:
     engine = lg.Engine()
     source = engine.add(lg.block(lambda a=1.0: a + 1.0, name="source"))
     group = lg.Composite("group")
@@ -434,7 +435,7 @@ def test_a_composite_that_becomes_a_body_too_keeps_the_node_that_reads_what_was_
     engine.add(group)
     engine.connect(source, group["x"])
     assert engine.step().ok
-    engine.edit(source, lg.block(lambda a=1.0, b=4.0: a + b, name="source").body)  # its readers are looked at again
+    engine.edit(source, lg.block(lambda a=1.0, b=4.0: a + b, name="source").body)  # its readers are checked again
     maybe = engine.add(lg.If("maybe", group))
     engine.set(maybe["condition"], True)
     engine.set(maybe["x"], 3.0)
@@ -442,7 +443,7 @@ def test_a_composite_that_becomes_a_body_too_keeps_the_node_that_reads_what_was_
     assert (float(engine.read(group)), float(engine.read(maybe))) == (10.0, 6.0)
 
 
-def test_nothing_is_said_of_a_state_whose_next_value_depends_on_a_broken_block() -> None:
+def test_a_state_whose_next_value_depends_on_a_broken_block_is_not_reported() -> None:
     engine = lg.Engine()
     source = engine.add(lg.block(lambda a=1.0: a + 1.0, name="source"))
     first = engine.add(lg.block(lambda x: x * 2.0, name="first"))
@@ -455,7 +456,7 @@ def test_nothing_is_said_of_a_state_whose_next_value_depends_on_a_broken_block()
     assert [(problem.node, problem.pin) for problem in engine.step().problems] == [("first", "x")]
 
 
-def test_nothing_is_said_of_a_reader_of_a_broken_block_and_of_one_whose_type_changed() -> None:
+def test_a_reader_of_a_broken_and_a_changed_block_is_not_reported() -> None:
     engine = lg.Engine()
     flag = engine.add(lg.block(lambda a=True: a ^ True, name="flag"))
     broken = engine.add(lg.block(lambda x: x & True, name="broken"))
@@ -470,7 +471,7 @@ def test_nothing_is_said_of_a_reader_of_a_broken_block_and_of_one_whose_type_cha
     assert [problem.node for problem in engine.step().problems] == ["broken"]
 
 
-def test_a_value_that_waits_with_its_pin_is_not_taken_while_the_graph_is_wrong() -> None:
+def test_a_value_of_a_pending_pin_is_not_used_while_the_graph_is_invalid() -> None:
     engine = lg.Engine()
     adder = engine.add(lg.block(lambda x, y: x + y, name="adder"))
     engine.set(adder["x"], np.array([1.0, 2.0]))
@@ -486,7 +487,7 @@ def test_a_value_that_waits_with_its_pin_is_not_taken_while_the_graph_is_wrong()
     np.testing.assert_array_equal(engine.read(adder, running=True), [11.0, 22.0])
 
 
-def test_an_integer_for_a_pin_that_holds_a_float_is_a_float_after_a_failure_too() -> None:
+def test_an_integer_for_a_float_pin_becomes_a_float_even_after_a_failure() -> None:
     engine = lg.Engine()
     x = parameter(0, lg.f32)
     reads_time = lg.ir.Function("reader", (x,), (x + lg.context("animation_time"),))
@@ -502,7 +503,7 @@ def test_an_integer_for_a_pin_that_holds_a_float_is_a_float_after_a_failure_too(
     assert type(source.value) is float
 
 
-def test_a_number_that_takes_the_place_of_a_typed_one_in_one_frame_is_taken() -> None:
+def test_a_number_that_replaces_a_typed_number_within_one_frame_is_used() -> None:
     engine = lg.Engine()
     adder = engine.add(lg.block(lambda gain=1.0: gain * 2.0, name="adder"))
     assert engine.step().ok
@@ -512,7 +513,7 @@ def test_a_number_that_takes_the_place_of_a_typed_one_in_one_frame_is_taken() ->
     assert float(engine.read(adder)) == 10.0
 
 
-def test_a_composite_that_is_also_a_body_is_edited_after_it_was_removed_elsewhere() -> None:
+def test_a_composite_that_is_also_a_body_can_be_edited_after_its_removal() -> None:
     engine = lg.Engine()
     inner = lg.Composite("inner")
     block = inner.graph.add(lg.block(lambda x: x * 2.0, name="block"))

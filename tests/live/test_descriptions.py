@@ -1,4 +1,4 @@
-"""What a graph describes is what runs: whatever is unfed, lost, misnamed or used twice in it is right or a problem."""
+"""The running plan matches the description: unconnected, removed, misnamed and shared parts work or are problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def body_of(function: Any, name: str = "b", outputs: Any = ("result",)) -> tuple
 
 
 def problems_of(engine: lg.Engine) -> list[str]:
-    """Where the problems of a frame are; the frame must not raise, nor say that all is well the next time."""
+    """The pins of the problems of a frame, which must not raise, and must report the problems again the next time."""
     first = [f"{one.node}{'' if one.pin is None else '.' + one.pin}" for one in engine.step().problems]
     again = [f"{one.node}{'' if one.pin is None else '.' + one.pin}" for one in engine.step().problems]
     assert first == again
@@ -32,11 +32,11 @@ def number(engine: lg.Engine, pin: Any) -> float:
     return float(engine.read(pin))
 
 
-# --- what nothing feeds ---
+# --- unconnected inputs ---
 
 
 @pytest.mark.parametrize("region", [lg.If, lambda name, body: lg.For(name, body, {})])
-def test_an_input_inside_of_a_region_that_nothing_feeds_is_one_problem_there(executor_name: str, region: Any) -> None:
+def test_an_unconnected_input_inside_a_region_is_one_problem_at_that_pin(executor_name: str, region: Any) -> None:
     engine = lg.Engine(executor_name)
     own = engine.add(region("r", body_of(lambda x: x + 1.0)[0]))
     engine.set(own[own.control_name], 1)
@@ -46,7 +46,7 @@ def test_an_input_inside_of_a_region_that_nothing_feeds_is_one_problem_there(exe
     assert number(engine, own) == 3.0
 
 
-def test_an_input_in_a_region_in_a_region_that_nothing_feeds_is_one_problem_there(executor_name: str) -> None:
+def test_an_unconnected_input_inside_nested_regions_is_one_problem_at_that_pin(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     outer = lg.Composite("outer")
     inner = outer.graph.add(lg.If("inner", body_of(lambda x: x + 1.0)[0]))
@@ -63,13 +63,13 @@ def test_an_input_in_a_region_in_a_region_that_nothing_feeds_is_one_problem_ther
     assert number(engine, after) == 6.0
 
 
-# --- values that come and go ---
+# --- values that are set and removed ---
 
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize(("default", "other"), [(1.0, 5.0), (1, 5), (True, False)])
 @pytest.mark.parametrize("how", ["disconnect", "remove and add"])
-def test_a_pin_that_nothing_feeds_any_more_has_its_default(
+def test_a_disconnected_pin_takes_its_default(
     executor_name: str, default: Any, other: Any, how: str, inside: bool
 ) -> None:
     engine = lg.Engine(executor_name)
@@ -90,7 +90,7 @@ def test_a_pin_that_nothing_feeds_any_more_has_its_default(
         assert number(engine, own) == default * 2
 
 
-def test_a_carried_start_may_be_an_array_a_number_or_bound_in_turn(executor_name: str) -> None:
+def test_the_initial_value_of_a_carried_input_may_change_between_array_number_and_binding(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     loop = engine.add(lg.For("r", body_of(lambda x: x * 2.0)[0], carried={"x": "result"}))
     engine.set(loop["count"], 3)
@@ -106,10 +106,10 @@ def test_a_carried_start_may_be_an_array_a_number_or_bound_in_turn(executor_name
         np.testing.assert_array_equal(engine.read(loop), np.asarray(start) * 8)
 
 
-# --- what is lost ---
+# --- removed blocks and pins ---
 
 
-def test_a_removed_block_whose_exposed_output_is_connected_is_a_problem_of_its_reader(executor_name: str) -> None:
+def test_removing_a_block_with_an_exposed_output_is_a_problem_of_the_reader(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     composite, inner = body_of(lambda x=1.0: x * 2.0)
     engine.add(composite)
@@ -125,7 +125,7 @@ def test_a_removed_block_whose_exposed_output_is_connected_is_a_problem_of_its_r
     assert number(engine, after) == 3.0
 
 
-def test_an_output_that_an_edit_took_away_is_a_problem_until_another_brings_it_back(executor_name: str) -> None:
+def test_a_removed_output_is_a_problem_until_an_edit_restores_it(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     composite, inner = body_of(lambda x=1.0: (x, x * 2.0), outputs=("one", "two"))
     engine.add(composite)
@@ -153,14 +153,14 @@ def test_a_region_whose_body_lost_an_output_is_a_problem(executor_name: str) -> 
     assert number(engine, region) == 4.0
 
 
-def test_a_pin_of_another_graph_is_not_exposed() -> None:
+def test_a_pin_of_another_graph_cannot_be_exposed() -> None:
     engine = lg.Engine()
     stranger = engine.add(lg.block(lambda x: x, name="stranger"))
     with pytest.raises(lg.UsageError, match="is not in the graph of"):
         lg.Composite("c").expose(stranger["x"])
 
 
-def test_a_body_may_expose_more_after_its_region_was_made(executor_name: str) -> None:
+def test_a_body_can_expose_pins_after_its_region_was_created(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     composite = lg.Composite("body")
     inner = composite.graph.add(lg.block(lambda x, y=1.0: (x + y, x - y), name="b", outputs=("sum", "gap")))
@@ -193,7 +193,7 @@ def test_bodies_that_expose_different_outputs_later_are_a_problem_until_they_agr
     assert (number(engine, region["a"]), number(engine, region["b"])) == (4.0, 2.0)
 
 
-def test_a_name_that_a_region_has_is_refused_and_changes_nothing() -> None:
+def test_a_name_that_a_region_uses_is_rejected_without_effect() -> None:
     composite, _ = body_of(lambda x, y=1.0: x + y)
     region = lg.If("r", composite)
     more = composite.graph.add(lg.block(lambda condition: condition, name="more"))
@@ -203,7 +203,7 @@ def test_a_name_that_a_region_has_is_refused_and_changes_nothing() -> None:
     assert list(region.inputs) == ["condition", "x", "y"]
 
 
-def test_regions_expose_nothing_themselves() -> None:
+def test_regions_do_not_expose_pins() -> None:
     composite, inner = body_of(lambda x: x)
     region = lg.If("r", composite)
     with pytest.raises(lg.UsageError, match="region"):
@@ -214,14 +214,14 @@ def test_regions_expose_nothing_themselves() -> None:
         lg.For("f", body_of(lambda index: index + 1)[0], {"index": "result"})
 
 
-def test_an_input_is_exposed_once() -> None:
+def test_an_input_can_be_exposed_only_once() -> None:
     composite, inner = body_of(lambda x: x)
     for name in (None, "x", "y"):
         with pytest.raises(lg.UsageError, match="already"):
             composite.expose(inner["x"], name)
 
 
-def test_an_output_that_is_gone_is_not_connected() -> None:
+def test_a_removed_output_cannot_be_connected() -> None:
     engine = lg.Engine()
     two = engine.add(lg.block(lambda x=1.0: (x, x), name="two", outputs=("a", "b")))
     after = engine.add(lg.block(lambda x: x, name="after"))
@@ -236,9 +236,7 @@ def test_an_output_that_is_gone_is_not_connected() -> None:
 
 @pytest.mark.parametrize("reuse_memory", [False, True])
 @pytest.mark.parametrize("how", ["number", "array", "bind", "edge"])
-def test_a_loop_has_a_pin_and_a_result_that_are_both_called_condition(
-    executor_name: str, reuse_memory: bool, how: str
-) -> None:
+def test_a_while_loop_has_a_pin_and_a_result_named_condition(executor_name: str, reuse_memory: bool, how: str) -> None:
     engine = lg.Engine(executor_name, reuse_memory=reuse_memory)
     outputs = ("half", "condition")
     loop = engine.add(lg.While("w", body_of(lambda x: (x * 0.5, x > 2.0), outputs=outputs)[0], carried={"x": "half"}))
@@ -259,7 +257,7 @@ def test_a_loop_has_a_pin_and_a_result_that_are_both_called_condition(
         engine.set(loop["x"], 32.0)
 
 
-def test_a_loop_whose_condition_comes_out_as_an_array_is_a_problem(executor_name: str) -> None:
+def test_a_loop_condition_that_is_an_array_is_a_problem(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     outputs = ("left", "condition")
     loop = engine.add(lg.While("w", body_of(lambda n: (n - 1, n > 1), outputs=outputs)[0], carried={"n": "left"}))
@@ -268,7 +266,7 @@ def test_a_loop_whose_condition_comes_out_as_an_array_is_a_problem(executor_name
     assert problems_of(engine) == ["w"]
 
 
-def test_blocks_whose_names_look_like_paths_have_values_of_their_own(executor_name: str) -> None:
+def test_blocks_whose_names_look_like_paths_do_not_collide(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     composite = engine.add(lg.Composite("c"))
     inner = composite.graph.add(lg.block(lambda x=1.0: x, name="p"))
@@ -284,17 +282,17 @@ def test_blocks_whose_names_look_like_paths_have_values_of_their_own(executor_na
     assert (number(engine, dotted["b.c"]), number(engine, dotted["b!0"])) == (len(blocks), len(blocks))
 
 
-def test_names_are_texts() -> None:
+def test_names_must_be_strings() -> None:
     for make in (lambda name: lg.block(lambda x: x, name=name), lambda name: lg.State(name, 0.0), lg.Composite):
         for name in (5, 0, "", b"x"):
             with pytest.raises(lg.UsageError):
                 make(name)  # type: ignore[arg-type]
 
 
-# --- one composite at several places ---
+# --- one composite with several uses ---
 
 
-def test_a_number_inside_of_a_composite_reaches_every_use_of_it(executor_name: str) -> None:
+def test_a_number_inside_a_composite_reaches_every_use(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     composite = lg.Composite("body")
     inner = composite.graph.add(lg.block(lambda x, gain=2.0: x * gain, name="b"))
@@ -316,7 +314,7 @@ def test_a_number_inside_of_a_composite_reaches_every_use_of_it(executor_name: s
     engine.set(regions[1]["condition"], 0)
     assert engine.step().ok
     assert [number(engine, own) for own in outputs] == [3.0, 4.0, 5.0]
-    assert number(engine, inner) == 5.0  # where the composite itself stands
+    assert number(engine, inner) == 5.0  # the use outside of regions
     engine.remove(composite)
     engine.step()
     with pytest.raises(lg.UsageError, match="several instances"):
@@ -328,7 +326,7 @@ def test_a_number_inside_of_a_composite_reaches_every_use_of_it(executor_name: s
     assert number(engine, inner) == 13.0
 
 
-def test_a_number_reaches_the_uses_that_run_while_another_use_is_wrong(executor_name: str) -> None:
+def test_a_number_reaches_running_uses_while_another_use_is_invalid(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     composite = lg.Composite("body")
     inner = composite.graph.add(lg.block(lambda x, gain=2.0: x * gain, name="b"))
@@ -346,7 +344,7 @@ def test_a_number_reaches_the_uses_that_run_while_another_use_is_wrong(executor_
     assert (number(engine, composite), number(engine, region)) == (7.0, 35.0)
 
 
-def test_a_state_inside_of_a_composite_is_one_state_for_each_use(executor_name: str) -> None:
+def test_a_state_inside_a_composite_has_one_instance_per_use(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     outer = [engine.add(lg.Composite(name)) for name in "ab"]
     shared = lg.Composite("shared")
@@ -371,7 +369,7 @@ def test_a_state_inside_of_a_composite_is_one_state_for_each_use(executor_name: 
     assert number(engine, outer[0]["result"]) == 2.0
 
 
-def test_a_composite_is_not_inside_of_itself_nor_of_two_engines() -> None:
+def test_a_composite_cannot_contain_itself_or_be_in_two_engines() -> None:
     outer, inner = lg.Composite("outer"), lg.Composite("inner")
     outer.graph.add(inner)
     with pytest.raises(lg.UsageError, match="cannot contain itself"):
@@ -384,7 +382,7 @@ def test_a_composite_is_not_inside_of_itself_nor_of_two_engines() -> None:
         lg.Engine().add(lg.If("r", shared))
 
 
-def test_an_engine_takes_a_composite_that_was_removed_from_another(executor_name: str) -> None:
+def test_an_engine_accepts_a_composite_that_was_removed_from_another(executor_name: str) -> None:
     first, second = lg.Engine(executor_name), lg.Engine(executor_name)
     composite, inner = body_of(lambda x=1.0: x * 2.0)
     first.add(composite)
@@ -398,7 +396,7 @@ def test_an_engine_takes_a_composite_that_was_removed_from_another(executor_name
 
 
 @pytest.mark.parametrize("depth", [400, 1200] if LONG else [600])
-def test_composites_nest_as_deep_as_one_likes(depth: int) -> None:
+def test_composites_nest_to_any_depth(depth: int) -> None:
     engine = lg.Engine()
     inner: lg.Block = lg.block(lambda x: x + 1.0, name="b")
     for _ in range(depth):
@@ -412,7 +410,7 @@ def test_composites_nest_as_deep_as_one_likes(depth: int) -> None:
     assert number(engine, inner) == 3.0
 
 
-def test_an_edit_waits_for_others_that_are_refused_with_it(executor_name: str) -> None:
+def test_a_valid_edit_waits_for_invalid_edits_of_the_same_frame(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     own = lg.block(lambda y: y + 1, name="own")
     engine.add(own)
@@ -427,7 +425,7 @@ def test_an_edit_waits_for_others_that_are_refused_with_it(executor_name: str) -
     assert number(engine, own) == 6.0
 
 
-def test_a_number_for_a_block_that_waits_does_not_reach_the_one_whose_name_it_took(executor_name: str) -> None:
+def test_a_number_for_a_pending_block_does_not_reach_its_running_namesake(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     old = engine.add(lg.block(lambda x=1.0: x * 2.0, name="own"))
     after = engine.add(lg.block(lambda x: x, name="after"))
@@ -444,7 +442,7 @@ def test_a_number_for_a_block_that_waits_does_not_reach_the_one_whose_name_it_to
     assert number(engine, after) == 600.0
 
 
-def test_a_state_that_takes_the_name_of_another_begins_with_its_own_value(executor_name: str) -> None:
+def test_a_state_that_takes_the_name_of_another_starts_with_its_own_value(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     more = engine.add(lg.block(lambda n: n + 1.0, name="more"))
     held: lg.State | None = None
@@ -459,7 +457,7 @@ def test_a_state_that_takes_the_name_of_another_begins_with_its_own_value(execut
             assert number(engine, more) == number(engine, held) == initial + frame
 
 
-def test_a_reset_of_a_state_that_waits_leaves_the_one_that_runs_alone(executor_name: str) -> None:
+def test_resetting_a_pending_state_does_not_affect_its_running_namesake(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     more = engine.add(lg.block(lambda n: n + 1.0, name="more"))
     held = engine.add(lg.State("held", 0.0))
@@ -473,7 +471,7 @@ def test_a_reset_of_a_state_that_waits_leaves_the_one_that_runs_alone(executor_n
     assert float(engine.read(more, running=True)) == 3.0
 
 
-def test_all_that_is_wrong_with_several_edits_is_found_at_once(executor_name: str) -> None:
+def test_all_problems_of_several_edits_are_reported_at_once(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     one = engine.add(lg.block(lambda x=True: x ^ True, name="one"))
     two = engine.add(lg.block(lambda x=True: x & True, name="two"))
@@ -483,7 +481,7 @@ def test_all_that_is_wrong_with_several_edits_is_found_at_once(executor_name: st
 
 
 def _around(inner: lg.Block, depth: int, in_region: bool) -> lg.Block:
-    """A block inside of composites, the outermost of which a region has as its body."""
+    """A block inside nested composites, the outermost of which is the body of a region."""
     for number in range(depth):
         composite = lg.Composite(f"around{number}")
         composite.graph.add(inner)
@@ -494,7 +492,7 @@ def _around(inner: lg.Block, depth: int, in_region: bool) -> lg.Block:
 
 
 @pytest.mark.parametrize(("depth", "in_region"), [(0, False), (1, False), (2, False), (1, True), (2, True)])
-def test_an_integer_is_a_float_where_the_pins_behind_hold_floats(depth: int, in_region: bool) -> None:
+def test_an_integer_becomes_a_float_if_the_inner_pins_hold_floats(depth: int, in_region: bool) -> None:
     engine = lg.Engine()
     outer = engine.add(_around(lg.block(lambda k=1.0: k, name="inner"), depth, in_region))
     state = engine.add(lg.State("state", 0.0))
@@ -507,12 +505,12 @@ def test_an_integer_is_a_float_where_the_pins_behind_hold_floats(depth: int, in_
     assert (engine.read(outer).dtype, engine.read(state)) == (np.float32, 2.0)
     engine.set(outer["k"], np.arange(3))
     engine.step()
-    engine.set(outer["k"], 3)  # after an array too
+    engine.set(outer["k"], 3)  # also after an array
     assert engine.step().ok
     assert engine.read(outer).dtype == np.float32
 
 
-def test_an_integer_stays_one_where_one_of_the_pins_behind_holds_an_integer() -> None:
+def test_an_integer_stays_an_integer_if_an_inner_pin_holds_one() -> None:
     engine = lg.Engine()
     both = lg.Composite("both")
     for name, function in (("whole", lambda k=1: k), ("real", lambda k=1.0: k)):
@@ -525,7 +523,7 @@ def test_an_integer_stays_one_where_one_of_the_pins_behind_holds_an_integer() ->
 
 
 @pytest.mark.parametrize(("depth", "in_region"), [(0, False), (2, False), (2, True)])
-def test_an_integer_corrects_a_float_that_a_block_behind_could_not_take(depth: int, in_region: bool) -> None:
+def test_an_integer_corrects_a_float_that_an_inner_block_rejected(depth: int, in_region: bool) -> None:
     engine = lg.Engine()
     outer = engine.add(_around(lg.block(lambda k=1: lg.arange(4)[k], name="inner"), depth, in_region))
     if in_region:

@@ -1,4 +1,4 @@
-"""Documents of live engines: what is written, that it loads to the same graph, and what is refused."""
+"""Documents of live engines: their text, loading to an equal graph, and invalid files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def body_of(name, factor):
 
 
 def everything():
-    """An engine with each kind of block, and each kind of source."""
+    """An engine with every kind of block and every kind of source."""
     engine = lg.Engine()
     fall = engine.add(lg.block(falloff, name="fall", shapes={"result": "same(0)"}))
     engine.set(fall["p"], np.linspace(0.1, 1.0, 5).astype(np.float32))
@@ -74,13 +74,13 @@ def test_a_loaded_engine_computes_the_same_bits_and_saves_the_same_text(path, tm
     engine.save(path)
     loaded = lg.load_document(path).engine(trust=True)
     assert outputs(loaded) == outputs(engine)
-    assert outputs(loaded) == outputs(engine)  # states go on alike
+    assert outputs(loaded) == outputs(engine)  # states continue equally
     assert loaded.graph.blocks["fall"].position == (10.0, 20.5)
     loaded.save(tmp_path / "again.lg")
     assert (tmp_path / "again.lg").read_text() == path.read_text()
 
 
-def test_a_document_is_text_that_people_can_read(path):
+def test_a_document_is_readable_text(path):
     everything().save(path)
     text = path.read_text()
     assert '[blocks.fall.inputs]\np = { value = { dtype = "float32", values = [0.1, 0.325, 0.55' in text
@@ -98,7 +98,7 @@ def test_one_edit_changes_one_line(path):
     assert [(old, new) for old, new in zip(before, after, strict=True) if old != new] == [("r = {}", "r = 2.0")]
 
 
-def test_a_composite_that_is_used_twice_is_one_after_loading(path):
+def test_a_composite_with_two_uses_is_shared_after_loading(path):
     everything().save(path)
     loaded = lg.load_document(path).engine(trust=True)
     either, shared = loaded.graph.blocks["either"], loaded.graph.blocks["one"]
@@ -133,7 +133,7 @@ def test_functions_of_the_value_ir_need_no_trust(path):
     assert float(loaded.read(loaded.graph.blocks["double"])) == 8.0
 
 
-def test_an_integer_stays_one_where_the_default_is_a_float(path):
+def test_an_integer_stays_an_integer_although_the_default_is_a_float(path):
     engine = lg.Engine()
     scale = engine.add(lg.block(lambda x, gain=2: x * gain, name="scale"))
     engine.set(scale["x"], np.arange(3))
@@ -145,7 +145,7 @@ def test_an_integer_stays_one_where_the_default_is_a_float(path):
     assert loaded.read(loaded.graph.blocks["scale"]).dtype == np.int64
 
 
-def test_memory_of_the_program_is_named_and_bound_again(path):
+def test_bound_memory_is_listed_and_can_be_bound_again(path):
     engine = lg.Engine()
     double = engine.add(lg.block(lambda x: x * 2.0, name="double"))
     engine.bind(double["x"], np.arange(3.0))
@@ -158,7 +158,7 @@ def test_memory_of_the_program_is_named_and_bound_again(path):
     assert loaded.step().ok
 
 
-def test_a_graph_that_cannot_be_loaded_again_is_not_saved(path):
+def test_a_graph_that_cannot_be_loaded_is_not_saved(path):
     path.write_text("before")
     engine = lg.Engine()
     body = engine.add(body_of("body", 2.0))
@@ -179,7 +179,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_file_is_refused_as_a_whole(path, name):
+def test_a_damaged_file_is_rejected_as_a_whole(path, name):
     path.write_text(DAMAGED[name])
     with pytest.raises(lg.live.DocumentError, match=r"scene\.lg") as caught:
         lg.load_document(path)
@@ -187,30 +187,30 @@ def test_a_damaged_file_is_refused_as_a_whole(path, name):
 
 
 @pytest.mark.parametrize("line", ['function = "gone"', 'kind = "unheard of"', 'same = "nobody"'])
-def test_a_reference_to_nothing_builds_nothing(path, line):
+def test_a_dangling_reference_builds_no_engine(path, line):
     path.write_text(f'livegrad = 1\nkind = "engine"\n[blocks.a]\n{line}\noutputs = ["x"]\n')
     with pytest.raises(lg.live.DocumentError, match="damaged"):
         lg.load_document(path).engine(trust=True)
 
 
-def test_a_newer_format_says_to_update(path):
+def test_a_newer_format_asks_for_an_update(path):
     path.write_text('livegrad = 2\nkind = "engine"\n[blocks]\n')
     with pytest.raises(lg.live.DocumentError, match=r"newer version of livegrad.*update livegrad"):
         lg.load_document(path)
 
 
-def test_a_missing_file_is_pythons_error_too(path):
+def test_a_missing_file_is_also_a_file_not_found_error(path):
     with pytest.raises(FileNotFoundError, match="scene"):
         lg.load_document(path)
 
 
 @pytest.mark.parametrize("value", ["a\nb'''\n", "\x7f\x00\n", 'é\\ "quoted"\n', "it's\n'"])
-def test_text_of_any_kind_survives(value):
+def test_arbitrary_text_round_trips(value):
     assert tomllib.loads(toml_text({"text": value, value: 1})) == {"text": value, value: 1}
 
 
 @pytest.mark.parametrize("wrong", [3, None, {}, np.zeros(2)])
-def test_what_is_no_path_is_refused(wrong):
+def test_an_invalid_path_is_rejected(wrong):
     with pytest.raises(lg.UsageError, match="not a path") as refused:
         lg.Engine().save(wrong)
     assert "test_documents.py" in str(refused.value)

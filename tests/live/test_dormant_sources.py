@@ -1,4 +1,4 @@
-"""Connections and values of pins that an edit removes: dormant until the pin is back, or until another source comes."""
+"""Connections and values of removed pins are dormant until the pin returns or gets another source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rename(engine: lg.Engine, block: Any, function: Callable[..., Any], outputs:
 
 
 def pair(executor_name: str = "cpu") -> tuple[lg.Engine, Any, Any]:
-    """A block with the outputs `a` and `b`, and one that reads `b`."""
+    """A block with the outputs `a` and `b`, and a block that reads `b`."""
     engine = lg.Engine(executor_name)
     two = engine.add(lg.block(lambda x=1.0: (x, x * 2.0), name="two", outputs=("a", "b")))
     after = engine.add(lg.block(lambda x, by=1.0: x * by, name="after"))
@@ -29,7 +29,7 @@ def pair(executor_name: str = "cpu") -> tuple[lg.Engine, Any, Any]:
     return engine, two, after
 
 
-def test_an_input_that_is_renamed_and_renamed_back_is_connected_again(executor_name: str) -> None:
+def test_an_input_that_is_renamed_and_renamed_back_is_reconnected(executor_name: str) -> None:
     engine, _, after = pair(executor_name)
     held = after["x"]
     rename(engine, after, lambda value, by=1.0: value * by)
@@ -43,7 +43,7 @@ def test_an_input_that_is_renamed_and_renamed_back_is_connected_again(executor_n
     assert float(engine.read(after)) == 12.0
 
 
-def test_an_output_that_is_renamed_and_renamed_back_feeds_its_readers_again(executor_name: str) -> None:
+def test_an_output_that_is_renamed_and_renamed_back_is_reconnected(executor_name: str) -> None:
     engine, two, after = pair(executor_name)
     rename(engine, two, lambda x=1.0: (x, x * 3.0), ("a", "c"))
     frame = engine.step()
@@ -54,7 +54,7 @@ def test_an_output_that_is_renamed_and_renamed_back_feeds_its_readers_again(exec
     assert float(engine.read(after)) == 40.0
 
 
-def test_both_ends_of_a_connection_may_go_and_come_back(executor_name: str) -> None:
+def test_a_connection_survives_the_removal_and_return_of_both_pins(executor_name: str) -> None:
     engine, two, after = pair(executor_name)
     rename(engine, two, lambda x=1.0: x, "a")
     rename(engine, after, lambda by=1.0: by)
@@ -67,7 +67,7 @@ def test_both_ends_of_a_connection_may_go_and_come_back(executor_name: str) -> N
     assert float(engine.read(after)) == 20.0
 
 
-def test_the_value_of_an_input_comes_back_with_the_input(executor_name: str) -> None:
+def test_the_value_of_an_input_returns_with_the_input(executor_name: str) -> None:
     engine, _, after = pair(executor_name)
     rename(engine, after, lambda x: x)
     assert engine.step().ok
@@ -76,7 +76,7 @@ def test_the_value_of_an_input_comes_back_with_the_input(executor_name: str) -> 
     assert float(engine.read(after)) == 20.0
 
 
-def test_a_reader_that_gets_another_source_is_not_connected_again() -> None:
+def test_a_reader_with_another_source_is_not_reconnected() -> None:
     engine, two, after = pair()
     rename(engine, two, lambda x=1.0: x, "a")
     engine.set(after["x"], 7.0)
@@ -96,7 +96,7 @@ def test_a_dormant_connection_can_be_disconnected() -> None:
 
 
 @pytest.mark.parametrize("removed", ["source", "reader"])
-def test_a_block_that_is_removed_and_added_again_has_no_dormant_connections(removed: str) -> None:
+def test_a_block_that_is_removed_and_readded_has_no_dormant_connections(removed: str) -> None:
     engine, two, after = pair()
     rename(engine, two, lambda x=1.0: x, "a")
     block = two if removed == "source" else after
@@ -106,7 +106,7 @@ def test_a_block_that_is_removed_and_added_again_has_no_dormant_connections(remo
     assert [problem.pin for problem in engine.step().problems] == ["x"]
 
 
-def test_a_connection_that_comes_back_with_another_type_is_checked_like_any_other() -> None:
+def test_a_restored_connection_with_another_type_is_checked() -> None:
     engine = lg.Engine()
     source = engine.add(lg.block(lambda x=1.0: (x, x), name="source", outputs=("a", "b")))
     after = engine.add(lg.block(lambda x: x + 1.0, name="after", inputs={"x": Tensor(f32, ())}))
@@ -133,7 +133,7 @@ def test_a_dormant_connection_is_not_saved_and_does_not_prevent_saving(tmp_path:
 
 
 @pytest.mark.parametrize("begins", ["before", "while dormant"])
-def test_a_recording_replays_what_comes_back(begins: str, tmp_path: Path) -> None:
+def test_a_recording_replays_restored_sources(begins: str, tmp_path: Path) -> None:
     engine = lg.Engine()
     group = lg.Composite("group")
     inner = group.graph.add(lg.block(lambda x=1.0: x, name="inner", outputs=("a",)))
@@ -193,7 +193,7 @@ def test_a_hidden_input_takes_its_default_until_it_is_exposed_again(executor_nam
     assert float(engine.read(composite)) == 32.0
 
 
-def test_a_composite_is_saved_once_the_pin_that_it_lost_is_hidden(tmp_path: Path) -> None:
+def test_a_composite_can_be_saved_after_its_lost_pin_is_hidden(tmp_path: Path) -> None:
     engine = lg.Engine()
     composite, inner = composite_of(lambda x=1.0: (x, x * 2.0), ("a", "b"))
     engine.add(composite)
@@ -240,7 +240,7 @@ def test_a_pin_that_is_hidden_in_a_body_leaves_the_region(executor_name: str) ->
     assert (float(engine.read(region["sum"])), float(engine.read(after))) == (6.0, -4.0)
 
 
-def test_a_pin_that_a_loop_needs_is_not_hidden() -> None:
+def test_a_pin_that_a_loop_needs_cannot_be_hidden() -> None:
     body, _ = composite_of(lambda x, y=2.0: (x * y, x > 2.0), ("half", "condition"))
     loop = lg.While("loop", body, carried={"x": "half"})
     for name, reason in (("x", "cannot carry"), ("half", "cannot carry"), ("condition", "must expose an output")):
@@ -251,7 +251,7 @@ def test_a_pin_that_a_loop_needs_is_not_hidden() -> None:
     assert str(loop) == "<block loop(condition, x) -> half>"
 
 
-def test_only_pins_that_a_composite_exposes_are_hidden() -> None:
+def test_only_exposed_pins_can_be_hidden() -> None:
     composite, inner = composite_of(lambda x: x)
     region = lg.If("region", composite)
     for pin in (inner["x"], "x", None):

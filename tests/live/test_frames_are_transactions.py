@@ -1,4 +1,4 @@
-"""A frame that an exception ends has not happened: its edits are applied, and its states advance, in the next one."""
+"""A frame that ends with an exception is rolled back: the next frame applies its edits and advances its states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.runtime.cuda.simulate import COMPILER, simulated
 
 
 class Session:
-    """A graph with every kind of part, and edits of it that a seed chooses; sessions of one seed are alike."""
+    """A graph with every kind of part, and random edits of it. Sessions with the same seed are equal."""
 
     def __init__(self, seed: int, executor: str, reuse_memory: bool) -> None:
         self.random = np.random.default_rng(seed)
@@ -32,7 +32,7 @@ class Session:
         self.memory = np.arange(3.0)
         self.bound = lg.live.ExternalBuffer(self.memory, version=0)
         engine.bind(self.gain["x"], self.bound)
-        # Two states exchange their values, and one counts.
+        # Two states swap their values, and one counts.
         self.left, self.right = (engine.add(lg.State(name, float(number))) for number, name in enumerate(("l", "r")))
         engine.connect(self.left, self.right["next"])
         engine.connect(self.right, self.left["next"])
@@ -59,7 +59,7 @@ class Session:
         self.extra: lg.Block | None = None
 
     def edit(self) -> None:
-        """A few edits of any kind, some of which the compiler refuses."""
+        """Makes a few random edits, some of which the compiler rejects."""
         for _ in range(int(self.random.integers(0, 4))):
             edits: list[Callable[[], Any]] = [
                 self._turn, self._turn, self._code, self._more, self._inner, self._condition, self._touch, self._reset,
@@ -125,7 +125,7 @@ class Session:
             lg.live.edit(self.engine, self.gain, lambda x, gain=1.0: x * gain * 2.0)
 
     def values(self) -> dict[str, Any]:
-        """All values, or what is wrong."""
+        """All values, and the problems of the frame."""
         outputs = (self.gain, self.left, self.right, self.count, self.more, self.region, self.last, self.wave)
         read = lambda block: self.engine.read(block, running=True).tolist()  # noqa: E731
         found = {block.name: read(block) for block in outputs}
@@ -133,7 +133,7 @@ class Session:
 
 
 def play(seed: int, executor: str, reuse_memory: bool, frames: int = 12) -> int:
-    """A session whose frames are interrupted, beside one whose are not; gives how often."""
+    """Runs a session with interrupted frames beside an undisturbed one. Returns the number of interrupts."""
     plain, broken = (Session(seed, executor, reuse_memory) for _ in range(2))
     chance = np.random.default_rng(seed + 1)
     interrupts = 0
@@ -142,7 +142,7 @@ def play(seed: int, executor: str, reuse_memory: bool, frames: int = 12) -> int:
             plain.edit(), broken.edit()
         plain.engine.step()
         broken_frame = broken.engine._runtime.transaction
-        # An interrupt after the last line of a frame comes too late: it has happened.
+        # An interrupt after the last line of a frame comes too late: the frame is committed.
         while broken_frame.is_open or broken.engine.frame.number < plain.engine.frame.number:
             try:
                 call_interrupted(broken.engine.step, int(chance.geometric(0.002 if chance.random() < 0.6 else 0.0002)))
@@ -180,7 +180,7 @@ def test_ctrl_c_while_a_block_is_traced_loses_no_edit_and_advances_no_state(exec
     assert (float(engine.read(more)), float(engine.read(tens)), float(engine.read(count))) == (6.0, 60.0, 6.0)
 
 
-def test_an_error_of_no_library_that_we_know_is_raised_until_its_cause_is_gone(executor_name: str) -> None:
+def test_an_unexpected_exception_is_raised_until_its_cause_is_gone(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     double = engine.add(lg.block(lambda x=1.0: x * 2.0, name="double"))
     engine.step()
@@ -196,11 +196,11 @@ def test_an_error_of_no_library_that_we_know_is_raised_until_its_cause_is_gone(e
 
 
 @pytest.mark.parametrize("reuse_memory", [False, True])
-def test_frames_that_are_interrupted_anywhere_are_done_by_the_next(executor_name: str, reuse_memory: bool) -> None:
+def test_frames_interrupted_anywhere_are_completed_by_the_next(executor_name: str, reuse_memory: bool) -> None:
     assert sum(play(seed, executor_name, reuse_memory) for seed in range(6)) > 30
 
 
-def test_new_code_with_another_default_is_not_lost_wherever_its_frame_ends():
+def test_new_code_with_another_default_survives_an_interrupt_anywhere():
     for after in range(1, 120):
         engine = lg.Engine()
         scale = engine.add(lg.block(lambda x=5.0: x * 2.0, name="scale"))
@@ -213,7 +213,7 @@ def test_new_code_with_another_default_is_not_lost_wherever_its_frame_ends():
         assert float(engine.read(scale)) == 6.0, after
 
 
-def test_a_posted_number_is_not_lost_wherever_its_frame_ends():
+def test_a_posted_number_survives_an_interrupt_anywhere():
     engine = lg.Engine()
     scale = engine.add(lg.block(lambda x=5.0: x * 2.0, name="scale"))
     engine.set(scale["x"], 0.0)
@@ -228,7 +228,7 @@ def test_a_posted_number_is_not_lost_wherever_its_frame_ends():
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
-def test_a_loop_takes_numbers_after_a_frame_that_was_interrupted_anywhere():
+def test_a_loop_accepts_numbers_after_an_interrupt_anywhere():
     body = lg.Composite("body")
     double = body.graph.add(lg.block(lambda x: x * 2.0, name="double"))
     body.expose(double["x"]), body.expose(double["result"])
@@ -261,8 +261,8 @@ EDITS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("kind", EDITS)
-def test_an_edit_that_is_interrupted_is_applied_as_far_as_it_was_made(kind):
-    """Wherever the interrupt comes: what runs is what is described, and the same edit once more has its effect."""
+def test_an_interrupted_edit_leaves_a_consistent_graph(kind):
+    """After an interrupt anywhere, the plan matches the description, and repeating the edit completes it."""
     interrupts = 0
     while True:
         engine: Any = lg.Engine()
@@ -278,7 +278,7 @@ def test_an_edit_that_is_interrupted_is_applied_as_far_as_it_was_made(kind):
         try:
             call_interrupted(lambda: EDITS[kind](engine, gain, wave), interrupts + 1)  # noqa: B023 - called at once
         except Interrupted:
-            if engine.step().ok or kind != "not a block":  # one that nothing feeds any more, and that is still there
+            if engine.step().ok or kind != "not a block":  # the block is unconnected, but still in the graph
                 require_as_described(engine)
             made = {"a block": "spare" in engine.graph.blocks, "not a block": "gain" not in engine.graph.blocks}
             if not made.get(kind):
@@ -292,7 +292,7 @@ def test_an_edit_that_is_interrupted_is_applied_as_far_as_it_was_made(kind):
 
 
 def require_as_described(engine: lg.Engine) -> None:
-    """The values that run are those of the graph as it is described now, compiled from nothing."""
+    """Requires the running values to equal those of the current description, compiled from scratch."""
     assert engine.frame.ok, engine.frame.problems
     values = {name: engine.read(own) for name, own in engine.graph.blocks.items()}
     engine._runtime.compilation = None
@@ -306,7 +306,7 @@ def require_as_described(engine: lg.Engine) -> None:
     assert values.keys() == engine.plan.steps.keys()  # type: ignore[union-attr]
 
 
-def test_an_interrupt_on_the_way_out_of_a_context_leaves_nothing_of_it_to_later_nodes() -> None:
+def test_an_interrupt_while_leaving_a_context_does_not_affect_later_nodes() -> None:
     leave, left = propagating_lines.__exit__, 0
 
     def interrupted(context: propagating_lines, *exception: object) -> None:

@@ -1,4 +1,4 @@
-"""Gradients of live graphs: against central differences in float64, the composed function's derivative, and edits."""
+"""Gradients of live graphs, compared with central differences in float64 and with derivatives of composed functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ START = np.array([0.3, -0.7, 1.1, 0.4])
 
 
 def check_by_differences(engine: Engine, loss: Any, pin: Pin, at: np.ndarray, found: np.ndarray) -> None:
-    """The derivative of a graph's own output, by setting a pin a little higher and lower."""
+    """Compares a gradient with central differences of the output, by changing a pin slightly."""
     width = 1e-5
     expected = np.empty_like(at)
     for index in np.ndindex(at.shape):
@@ -43,7 +43,7 @@ def check_by_differences(engine: Engine, loss: Any, pin: Pin, at: np.ndarray, fo
 
 
 def diamond(executor_name: str = "cpu"):
-    """x → bend → (grow, shrink) → loss: two ways that join again, with a parameter on the first block."""
+    """x → bend → (grow, shrink) → loss: two paths that join, with a parameter on the first block."""
     engine = Engine(executor_name)
     bend = engine.add(block(lambda x, gain=1.5: lg.sin(x * gain), name="bend"))
     grow = engine.add(block(lambda x: lg.exp(x), name="grow"))
@@ -112,7 +112,7 @@ def test_a_gradient_follows_numbers_code_and_connections(executor_name):
     np.testing.assert_allclose(engine.read(slope), expected[:2], rtol=1e-12)
 
 
-def test_gradients_by_outputs_states_and_of_no_effect():
+def test_gradients_with_respect_to_outputs_states_and_unrelated_pins():
     engine = Engine()
     position = engine.add(State("position", START))
     pull = engine.add(block(lambda x: lg.sum(x**4.0), name="pull"))
@@ -147,7 +147,7 @@ def test_a_gradient_of_a_gradient():
     slope = engine.add(lg.grad(of=loss, by=[bend["x"]], name="slope"))
     length = engine.add(block(lambda g: lg.sum(g * g), name="length"))
     engine.connect(slope, length["g"])
-    # Added before what it differentiates could be expanded alone: the order of adding does not matter.
+    # Added before the gradient that it differentiates: the order of adding does not matter.
     second = engine.add(lg.grad(of=length, by=[bend["x"]], name="second"))
     assert engine.step().ok, engine.frame.problems
     found = engine.read(second)
@@ -186,7 +186,7 @@ def body_of(function, **names) -> Composite:
 
 
 def with_loss(region, **settings):
-    """A region that reads a block's result, and a loss of what it gives."""
+    """A region that reads the result of a block, and a loss of its results."""
     engine = Engine()
     before = engine.add(block(lambda x: x * 1.25, name="before"))
     engine.add(region)
@@ -259,8 +259,8 @@ UNUSED = {
 
 
 @pytest.mark.parametrize("kind", UNUSED)
-def test_a_body_that_does_not_run_gives_a_gradient_of_zero_where_its_own_is_infinite(kind):
-    """Zero times infinity is not a number: what is not computed may not take part in the gradient either."""
+def test_an_untaken_body_contributes_zero_gradient_even_if_its_own_is_infinite(kind):
+    """Zero times infinity is NaN, so an untaken body must not contribute to the gradient."""
     region, slope_by_x = UNUSED[kind]()
     engine = Engine()
     engine.add(region)
@@ -276,7 +276,7 @@ def test_a_body_that_does_not_run_gives_a_gradient_of_zero_where_its_own_is_infi
 
 
 def nested_regions(kind: str, depth: int) -> Composite:
-    """So many regions in one another around a body that squares."""
+    """`depth` nested regions around a body that squares."""
     inner = body_of(lambda x: x * x * 0.75, outputs=("y",))
     for _ in range(depth):
         region = If("region", inner) if kind == "if" else For("region", inner, {"x": "y"})
@@ -289,7 +289,7 @@ def nested_regions(kind: str, depth: int) -> Composite:
 
 
 @pytest.mark.parametrize("kind", ["if", "for"])
-def test_the_gradient_of_nested_regions_looks_into_each_body_once(kind, monkeypatch):
+def test_the_gradient_of_nested_regions_visits_each_body_once(kind, monkeypatch):
     looked: list[Network] = []
     monkeypatch.setattr(compose, "sort_nodes", lambda network: looked.append(network) or sort_nodes(network))
     for depth in (4, 8, 16):
@@ -306,7 +306,7 @@ def test_the_gradient_of_nested_regions_looks_into_each_body_once(kind, monkeypa
 
 
 def test_a_whole_optimisation_with_its_gradient_block_is_one_step():
-    """Forward, gradient, update and the test of convergence are blocks in the body of a loop."""
+    """The forward pass, gradient, update and convergence test are blocks in the body of a loop."""
     body = Composite("body")
     forward = body.graph.add(block(lambda x, target: lg.sum((x - target) ** 2.0), name="forward"))
     slope = body.graph.add(lg.grad(of=forward, by=[forward["x"]], name="slope"))
@@ -330,7 +330,7 @@ def test_a_whole_optimisation_with_its_gradient_block_is_one_step():
     np.testing.assert_allclose(engine.read(fit["better"]), START[::-1], atol=1e-6)
 
 
-# --- what blocks may wrap --------------------------------------------------------------------------------------------
+# --- functions of blocks ---------------------------------------------------------------------------------------------
 
 
 def test_a_gradient_goes_through_append_buffers():
@@ -383,7 +383,7 @@ def test_a_gradient_goes_through_assembly_functions():
     np.testing.assert_allclose(engine.read(slope), expected, rtol=1e-5)
 
 
-def test_what_has_no_derivative_is_an_error_of_the_gradient():
+def test_blocks_without_a_derivative_are_errors_of_the_gradient():
     engine = Engine()
     call = engine.add(captured_block(lambda stream, x, y: np.negative(x, out=y), outputs={"y": "same(0)"}, name="call"))
     loss = engine.add(block(lambda y: lg.sum(y), name="loss"))
@@ -398,7 +398,7 @@ def test_what_has_no_derivative_is_an_error_of_the_gradient():
     assert "no derivative with respect to `n`" in messages["integer"]
 
 
-def test_a_gradient_by_a_pin_that_an_edit_takes_away_is_a_problem_until_the_pin_is_back(executor_name):
+def test_a_gradient_with_respect_to_a_removed_pin_is_a_problem_until_the_pin_returns(executor_name):
     engine = Engine(executor_name)
     power = engine.add(block(lambda x=2.0, k=3.0: x * x * k, name="power"))
     slope = engine.add(lg.grad(of=power, by=[power["x"], power["k"]], name="slope"))
@@ -425,7 +425,7 @@ def working_composite() -> tuple[Any, Composite]:
 
 
 @pytest.mark.parametrize("kind", ["if", "for", "switch"])
-def test_new_code_in_a_region_keeps_the_numbers_that_its_derivative_reads_too(kind: str) -> None:
+def test_new_code_in_a_region_keeps_the_numbers_that_its_derivative_reads(kind: str) -> None:
     engine = Engine()
     work, inside = working_composite()
     regions = {
@@ -464,7 +464,9 @@ def test_a_gradient_follows_the_first_connection_to_its_pins() -> None:
 
 @pytest.mark.parametrize("number", [1.5, np.float32(1.5), np.float64(1.5)], ids=["float", "f32", "f64"])
 @pytest.mark.parametrize("scale", [2.0, np.float64(2.0)], ids=["weak", "strong"])
-def test_a_loop_that_starts_with_a_python_number_has_one_type_forward_and_backward(number: Any, scale: Any) -> None:
+def test_a_loop_that_starts_with_a_python_number_has_the_same_type_forward_and_backward(
+    number: Any, scale: Any
+) -> None:
     engine = Engine()
     _, inside = working_composite()
     loop = engine.add(For("loop", inside, {"x": "result"}))
@@ -481,7 +483,7 @@ def test_a_loop_that_starts_with_a_python_number_has_one_type_forward_and_backwa
     assert [float(engine.read(slope[name])) for name in ("x", "p")] == [11.0, 22.0]
 
 
-def test_derivatives_of_derivatives_of_a_region_keep_their_inputs_apart() -> None:
+def test_second_derivatives_of_a_region_distinguish_their_inputs() -> None:
     engine = Engine()
     _, inside = working_composite()
     region = engine.add(If("region", inside))
@@ -501,7 +503,7 @@ def test_derivatives_of_derivatives_of_a_region_keep_their_inputs_apart() -> Non
     assert [float(engine.read(gradient["x"])) for gradient in (first, second, third, beside)] == [3.0, 6.0, 6.0, 3.0]
 
 
-def test_a_gradient_of_a_composites_output_whose_block_was_removed_says_so(executor_name):
+def test_a_gradient_of_an_exposed_output_reports_the_removal_of_its_block(executor_name):
     engine = lg.Engine(executor_name)
     inner, outer = lg.Composite("inner"), lg.Composite("outer")
     square = inner.graph.add(lg.block(lambda x: x * x, name="square"))
@@ -522,7 +524,7 @@ def test_a_gradient_of_a_composites_output_whose_block_was_removed_says_so(execu
     assert float(engine.read(slope)) == 6.0
 
 
-def test_a_gradient_by_nothing_is_refused():
+def test_a_gradient_without_pins_is_rejected():
     block = lg.block(lambda x: x * x, name="square")
     with pytest.raises(lg.UsageError, match=r"needs at least one pin in `by`"):
         lg.grad(of=block, by=[])

@@ -41,7 +41,7 @@ def one_block(function, **options) -> Composite:
 # --- what blocks wrap ------------------------------------------------------------------------------------------------
 
 
-def test_a_block_of_an_ir_function_takes_other_sizes_without_new_code(executor_name):
+def test_a_block_of_an_ir_function_accepts_other_sizes_without_new_code(executor_name):
     n = Dimension.symbol("n")
     row = Tensor(f32, (n,))
     product = trace(lambda x, y: (x * y, x + y), row, row, name="both")
@@ -58,7 +58,7 @@ def test_a_block_of_an_ir_function_takes_other_sizes_without_new_code(executor_n
     np.testing.assert_array_equal(engine.read(both["sum"]), longer * 2)
 
 
-def test_sizes_declared_by_symbols_stay_symbols_after_an_edit(executor_name):
+def test_symbolic_sizes_stay_symbolic_after_an_edit(executor_name):
     row = Tensor(f32, (Dimension.symbol("n"),))
     engine = Engine(executor_name)
     shade = engine.add(block(lambda x: x * 2.0, name="shade", inputs={"x": row}))
@@ -71,7 +71,7 @@ def test_sizes_declared_by_symbols_stay_symbols_after_an_edit(executor_name):
     np.testing.assert_array_equal(engine.read(shade), np.full(7, 3, np.float32))
 
 
-def test_sizes_that_do_not_fit_each_other_are_an_error_of_the_block(executor_name):
+def test_inconsistent_sizes_are_an_error_of_the_block(executor_name):
     row = Tensor(f32, (Dimension.symbol("n"),))
     engine = Engine(executor_name)
     add = engine.add(block(trace(lambda x, y: x + y, row, row, name="add"), inputs=("x", "y")))
@@ -108,7 +108,7 @@ def test_a_gradient_of_a_block_is_a_block(executor_name):
     np.testing.assert_array_equal(engine.read(force), 6 * NUMBERS)
 
 
-def test_tensors_made_inside_are_constants_and_those_from_outside_are_refused(executor_name):
+def test_tensors_created_inside_are_constants_and_outside_tensors_are_rejected(executor_name):
     engine = Engine(executor_name)
     inside = engine.add(block(lambda x: x * lg.asarray([1.0, 2.0, 3.0, 4.0]), name="inside"))
     engine.set(inside["x"], NUMBERS)
@@ -124,7 +124,7 @@ def test_tensors_made_inside_are_constants_and_those_from_outside_are_refused(ex
 # --- staleness -------------------------------------------------------------------------------------------------------
 
 
-def test_a_change_of_time_runs_exactly_what_reads_the_time(executor_name):
+def test_a_change_of_time_runs_exactly_the_readers_of_time(executor_name):
     moving = trace_with_time()
     engine = Engine(executor_name)
     wave = engine.add(block(moving, inputs=("x",), name="wave"))
@@ -164,7 +164,7 @@ def test_a_feature_without_a_value_is_an_error_of_its_readers_only(executor_name
     np.testing.assert_array_equal(engine.read(wave), NUMBERS)
 
 
-def test_a_value_that_is_set_again_makes_nothing_stale_but_minus_zero_is_another(executor_name):
+def test_setting_an_equal_value_makes_nothing_stale_but_minus_zero_differs(executor_name):
     engine = Engine(executor_name)
     invert = engine.add(block(lambda x=0.0: 1.0 / x, name="invert"))
     engine.step()
@@ -175,7 +175,7 @@ def test_a_value_that_is_set_again_makes_nothing_stale_but_minus_zero_is_another
     assert engine.read(invert) == -np.inf
 
 
-def test_external_memory_without_a_version_is_read_every_frame(executor_name):
+def test_external_memory_without_a_version_is_read_in_every_frame(executor_name):
     engine = Engine(executor_name)
     copy = engine.add(block(lambda x: x + 0.0, name="copy"))
     shared = NUMBERS.copy()
@@ -197,7 +197,7 @@ def test_one_external_buffer_bound_to_two_blocks_makes_both_stale(executor_name)
     assert engine.step().ran == ("first", "second")
 
 
-def test_a_number_and_a_new_block_in_one_frame_both_arrive(executor_name):
+def test_a_number_and_a_new_block_can_change_in_one_frame(executor_name):
     engine = Engine(executor_name)
     scale = engine.add(block(lambda x, gain=2.0: x * gain, name="scale"))
     apart = engine.add(block(lambda x=1.0: x, name="apart"))
@@ -212,7 +212,7 @@ def test_a_number_and_a_new_block_in_one_frame_both_arrive(executor_name):
     assert float(engine.read(apart)) == 1.0
 
 
-def test_numbers_and_arrays_of_today_survive_a_change_of_size_above_them(executor_name):
+def test_current_numbers_and_arrays_survive_a_size_change_of_their_source(executor_name):
     row = {"x": Tensor(f32, (Dimension.symbol("n"),))}
     engine = Engine(executor_name)
     first = engine.add(block(lambda x: x * 2.0, name="first", inputs=row))
@@ -232,7 +232,7 @@ def test_numbers_and_arrays_of_today_survive_a_change_of_size_above_them(executo
     np.testing.assert_array_equal(engine.read(third), np.full(2, 22))
 
 
-def test_another_size_above_reaches_everything_below_a_cold_edit(executor_name):
+def test_a_size_change_reaches_all_dependents_after_a_cold_edit(executor_name):
     engine = Engine(executor_name)
     first = engine.add(block(lambda x: x + 1.0, name="first"))
     second = engine.add(block(lambda x: x * 2.0, name="second"))
@@ -253,8 +253,8 @@ def test_another_size_above_reaches_everything_below_a_cold_edit(executor_name):
     np.testing.assert_array_equal(engine.read(third), (NUMBERS + 2) * 200)
 
 
-def test_plans_that_were_replaced_are_given_back():
-    """What is remembered of hot parameters holds no plan of the past. Where memory is shared, an edit makes another."""
+def test_replaced_plans_are_released():
+    """The cache of hot parameters must not keep old plans alive. With `reuse_memory`, an edit builds another plan."""
     engine = Engine("cpu", reuse_memory=True)
     scale = engine.add(block(lambda x, gain=2.0: x * gain, name="scale"))
     engine.set(scale["x"], NUMBERS)
@@ -272,7 +272,7 @@ def test_plans_that_were_replaced_are_given_back():
 # --- failures --------------------------------------------------------------------------------------------------------
 
 
-def test_a_failing_step_stops_what_depends_on_it_and_nothing_else(executor_name):
+def test_a_failing_step_stops_only_its_dependents(executor_name):
     engine = Engine(executor_name)
     pick = engine.add(block(lambda x, index: lg.take(x, index), name="pick"))
     below = engine.add(block(lambda x: x + 1.0, name="below"))
@@ -288,16 +288,16 @@ def test_a_failing_step_stops_what_depends_on_it_and_nothing_else(executor_name)
     assert set(frame.ran) == {"apart", "tick"}
     assert frame.failed == {"pick", "below"}
     assert not frame.ok
-    assert not frame.problems  # the graph is as it should be
+    assert not frame.problems  # the graph itself is valid
     assert isinstance(pick.debug.errors[0], KernelCheckError)
     assert "pick: cold, failed" in engine.explain()
     assert float(engine.read(apart)) == 3.0
     for lost in (pick, below):
         with pytest.raises(KernelCheckError):
             engine.read(lost)
-    assert engine.read(count) == 0  # a frame that did not finish moves no state
+    assert engine.read(count) == 0  # a failed frame advances no state
     engine.set(pick["index"], np.array([1, 2]))
-    assert set(engine.step().ran) == {"pick", "below"}  # the state did not move, so `tick` has its value already
+    assert set(engine.step().ran) == {"pick", "below"}  # the state did not advance, so `tick` already has its value
     np.testing.assert_array_equal(engine.read(below), [2, 3])
     assert pick.debug.errors == []
     assert engine.read(count) == 1
@@ -340,7 +340,7 @@ def test_a_number_that_does_not_fit_is_an_error_at_its_pin(executor_name):
     assert scale.debug.errors == []
 
 
-def test_what_is_not_there_is_refused_by_name(executor_name):
+def test_missing_objects_are_rejected_by_name(executor_name):
     engine = Engine(executor_name)
     only = engine.add(block(lambda x: x, name="only"))
     with pytest.raises(UsageError, match="has no pin `y`"):
@@ -391,10 +391,10 @@ def test_if_else_runs_one_body(executor_name, condition, factor):
 
 
 @pytest.mark.parametrize(("index", "factor"), [(0, 1), (1, 2), (2, 3), (3, 0), (-1, 0)])
-def test_switch_runs_the_body_of_that_number_or_none(executor_name, index, factor):
+def test_switch_runs_the_body_at_its_index_or_none(executor_name, index, factor):
     engine = Engine(executor_name)
     bodies = [one_block(lambda x, k=float(k): x * k) for k in (1, 2, 3)]
-    for body in bodies:  # the constants are theirs, not pins to be fed
+    for body in bodies:  # the constants belong to the blocks, and are not pins
         body.inner_inputs.pop("k")
         body.inputs.pop("k")
     switch = engine.add(Switch("switch", *bodies))
@@ -405,7 +405,7 @@ def test_switch_runs_the_body_of_that_number_or_none(executor_name, index, facto
 
 
 def test_regions_nest(executor_name):
-    """A sum over i of those i that are even: an If inside a For."""
+    """The sum of all even i: an If inside a For."""
     engine = Engine(executor_name)
     body = Composite("body")
     even = body.graph.add(block(lambda index: index % 2 == 0, name="even"))
@@ -450,7 +450,7 @@ def test_code_inside_a_region_is_edited_without_a_rebuild(executor_name):
 # --- append buffers and watched files --------------------------------------------------------------------------------
 
 
-def test_append_counts_from_zero_every_frame_and_reports_overflow(executor_name):
+def test_append_counts_from_zero_in_every_frame_and_reports_overflow(executor_name):
     engine = Engine(executor_name)
     keep = engine.add(append_block(lambda x, limit=1.0: (x > limit, x), capacity=2, name="keep"))
     engine.set(keep["x"], np.array([5, 0, 3, 2], np.float32))
@@ -475,7 +475,7 @@ def test_append_keeps_rows_of_vectors(executor_name):
     np.testing.assert_array_equal(engine.read(keep["values"]), [*rows[1:], [0, 0], [0, 0], [0, 0]])
 
 
-def test_saving_a_watched_file_is_a_code_update_and_a_bad_one_changes_nothing(executor_name, tmp_path):
+def test_saving_a_watched_file_is_a_code_update_and_an_invalid_file_changes_nothing(executor_name, tmp_path):
     file = tmp_path / "shade.py"
     file.write_text("def shade(x=2.0):\n    return x + 1.0\n")
     engine = Engine(executor_name)
@@ -499,7 +499,7 @@ def test_saving_a_watched_file_is_a_code_update_and_a_bad_one_changes_nothing(ex
     assert float(engine.read(shade)) == 1.0
 
 
-def test_errors_of_a_watched_file_name_its_line_and_a_removed_block_is_left_alone(executor_name, tmp_path):
+def test_errors_of_a_watched_file_name_its_line_and_removed_blocks_are_not_updated(executor_name, tmp_path):
     file = tmp_path / "shade.py"
     file.write_text("def shade(x=2.0):\n    return x + 1.0\n")
     engine = Engine(executor_name)
@@ -529,7 +529,7 @@ def test_errors_of_a_watched_file_name_its_line_and_a_removed_block_is_left_alon
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_reading_is_of_the_frame_that_it_was_asked_after(executor_name):
+def test_a_reading_belongs_to_the_frame_before_the_request(executor_name):
     engine = Engine(executor_name)
     scale = engine.add(block(lambda x, gain=2.0: x * gain, name="scale"))
     engine.set(scale["x"], NUMBERS)
@@ -559,7 +559,7 @@ def test_a_block_is_in_one_graph_only(executor_name):
     assert float(other.read(own)) == 2.0
 
 
-def test_a_graph_that_is_too_large_is_an_error_of_the_block_and_the_old_one_runs_on():
+def test_a_graph_that_is_too_large_is_an_error_of_the_block_and_the_old_plan_keeps_running():
     engine = Engine("cpu")
     small = engine.add(block(lambda x, gain=2.0: x * gain, name="small"))
     engine.set(small["x"], NUMBERS)
@@ -577,7 +577,7 @@ def test_a_graph_that_is_too_large_is_an_error_of_the_block_and_the_old_one_runs
 
 
 def test_the_same_code_that_reads_a_feature_is_compiled_once():
-    """Where its numbers were cast elsewhere too, those places are no part of it."""
+    """Casts of its numbers in other functions are not part of it."""
     moving = lambda x, gain=1.0: x + gain * lg.contexts.context_tensor("animation_time")  # noqa: E731
     given = (InputType(Tensor(f32, (4,))), InputType(Tensor(f64, ()), weak=True))
     first = block(moving, name="first").body.specialize(given).function
@@ -590,7 +590,7 @@ def test_the_same_code_that_reads_a_feature_is_compiled_once():
     assert compile_function(first).plan() is not compile_function(other).plan()
 
 
-def test_a_number_of_a_wrong_type_that_is_taken_back_leaves_no_problem():
+def test_reverting_a_number_of_the_wrong_type_clears_its_problem():
     engine = Engine()
     pick = engine.add(block(lambda x, place: x[place], name="pick"))
     engine.set(pick["x"], np.array([1.0, 2.0, 3.0]))
@@ -611,7 +611,7 @@ def test_a_number_of_a_wrong_type_that_is_taken_back_leaves_no_problem():
     assert float(engine.read(pick)) == 3.0
 
 
-def test_a_number_may_go_from_whole_to_broken_and_back():
+def test_a_number_can_change_from_integer_to_float_and_back():
     engine = Engine()
     add = engine.add(block(lambda x, n=1: lg.sum(x) + n, name="add"))
     engine.set(add["x"], np.ones(3))
@@ -621,7 +621,7 @@ def test_a_number_may_go_from_whole_to_broken_and_back():
         assert float(engine.read(add)) == 3.0 + number
 
 
-def test_an_edit_that_begins_to_read_an_input_waits_for_what_writes_it(executor_name):
+def test_an_edit_that_starts_to_read_an_input_waits_for_its_writer(executor_name):
     engine = Engine(executor_name)
     first = engine.add(block(lambda x, gain=1.0: x * gain, name="first"))
     others = [engine.add(block(lambda a, b: b * 2.0, name=f"other{number}")) for number in range(4)]
@@ -631,7 +631,7 @@ def test_an_edit_that_begins_to_read_an_input_waits_for_what_writes_it(executor_
         engine.set(other["b"], np.ones(3))
     engine.step()
     engine.set(first["gain"], 2.0)
-    engine.step()  # from now on there is a graph for this
+    engine.step()  # this set of steps now has a graph
     for number, other in enumerate(others):
         edit(engine, other, lambda a, b: a + b)
         engine.step()

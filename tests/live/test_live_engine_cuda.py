@@ -1,6 +1,6 @@
-"""The suites of the live engine once more, on CUDA with a simulated driver: the same tests run on a GPU by their mark.
+"""Runs the test suites of the live engine on CUDA with a simulated driver. With the mark `gpu` they also run on a GPU.
 
-The simulation runs the nodes of a graph in any order that their dependencies allow, and as late as it may.
+The simulation runs the nodes of a graph in any order that their dependencies allow, and as late as possible.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MODULES = (
 )  # fmt: skip
 for _module in _MODULES:
     for _name, _test in vars(_module).items():
-        # Those that call a library need a real device.
+        # Tests that call a library need a real device.
         if _name.startswith("test_") and {"executor_name", "negate"} & {*inspect.signature(_test).parameters} == {
             "executor_name"
         }:

@@ -1,5 +1,5 @@
-"""Random graphs under random edits: the engine's values are those of computing everything anew, and it runs exactly
-the steps that a plain model of staleness says."""
+"""Random graphs under random edits: the engine's values equal those of a full computation, and it runs exactly the
+steps that a simple model of staleness predicts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from livegrad.live.graph.block import State
 from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.live.update.diff_plans import diff_plans
 
-# Small whole numbers: every order of operations gives the same bits.
+# Small integers: every order of operations gives the same bits.
 BODIES: list[Any] = [
     (lambda x, y, gain=1.0: x + y * gain),
     (lambda x, y, gain=1.0: x - y + gain),
@@ -32,12 +32,12 @@ class Modelled:
     block: Any
     body: int
     gain: float
-    feeds: dict[str, Any] = field(default_factory=dict)  # a name of another, an array, or an external buffer
+    feeds: dict[str, Any] = field(default_factory=dict)  # the name of a block, an array, or an external buffer
     value: Any = None
-    seen: Any = None  # what it was made of when the last frame ran
+    seen: Any = None  # its content in the last frame
 
     def looks(self) -> Any:
-        """What a step is made of: an edit that is undone before the next frame is no edit."""
+        """The content of a step: an edit that is undone before the next frame has no effect."""
         feeds = {}
         for pin, feed in self.feeds.items():
             if isinstance(feed, np.ndarray):
@@ -55,7 +55,7 @@ def arrays(seed: int) -> np.ndarray[Any, Any]:
 
 class LiveEngine(RuleBasedStateMachine):
     reuse_memory = False
-    cuts_off = True  # a block runs only if something that it reads has another value
+    cuts_off = True  # a block runs only if one of its inputs has another value
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,9 +171,9 @@ class LiveEngine(RuleBasedStateMachine):
             assert diff_plans(self.engine.plan, wanted) == {}
 
     def _recompute(self) -> set[str]:
-        """Every value anew, with NumPy; and which blocks read something that changed.
+        """Recomputes every value with NumPy, and finds the blocks that read a changed value.
 
-        Without cut-off whatever was computed counts as changed, and a state while its next value is computed.
+        Without early cutoff, every computed value counts as changed, and so does a state whose next value is computed.
         """
         stale: set[str] = set()
         moved: set[str] = set()

@@ -1,4 +1,4 @@
-"""Random graphs under random edits once more, on CUDA: on a simulated driver, and on a GPU where there is one."""
+"""Random graphs under random edits, on CUDA: on a simulated driver, and on a GPU if there is one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.runtime.cuda.simulate import COMPILER, simulated
 
 
 class OnCuda(LiveEngine):
-    """The machine of the CPU with another executor, which does not compare what is on the device."""
+    """The state machine of the CPU with another executor, which does not compare results on the device."""
 
     cuts_off = False
 
@@ -25,7 +25,7 @@ class OnCuda(LiveEngine):
 
 
 class Simulated(OnCuda):
-    """On a driver that does everything as late as it may, in any order that is allowed."""
+    """Uses a driver that runs work as late as possible, in any valid order."""
 
     def __init__(self) -> None:
         self.driver = simulated(seed=7)

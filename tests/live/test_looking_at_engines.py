@@ -1,4 +1,4 @@
-"""What programs that show an engine need: listeners, values that nobody asked for, names, ranges of controls."""
+"""The interface for programs that display an engine: listeners, `peek`, renaming, and ranges of controls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def counter():
     return engine, count, more
 
 
-def test_a_listener_hears_of_every_kind_of_edit_and_of_frames():
+def test_a_listener_is_notified_of_every_kind_of_edit_and_of_frames():
     engine, log = lg.Engine(), Log()
     stop = engine.listen(log)
     first = engine.add(lg.block(lambda x=1.0: x + 1.0, name="first"))
@@ -55,7 +55,7 @@ def test_a_listener_hears_of_every_kind_of_edit_and_of_frames():
     assert log.frames == [1]
 
 
-def test_a_listener_hears_of_edits_inside_composites():
+def test_a_listener_is_notified_of_edits_inside_composites():
     engine, log = lg.Engine(), Log()
     outer = engine.add(lg.Composite("outer"))
     engine.listen(log)
@@ -64,7 +64,7 @@ def test_a_listener_hears_of_edits_inside_composites():
     assert log.edits == ["add", "expose"]
 
 
-def test_a_refused_edit_is_not_heard():
+def test_a_rejected_edit_does_not_notify_listeners():
     engine, log = lg.Engine(), Log()
     engine.add(lg.block(lambda x=1.0: x, name="one"))
     engine.listen(log)
@@ -92,7 +92,7 @@ def test_peeking_does_not_make_a_block_run():
     assert engine.peek(source) == 15.0
 
 
-def test_peeking_at_shared_memory_gives_the_value_or_nothing():
+def test_peeking_at_shared_memory_returns_the_value_or_none():
     engine = lg.Engine(reuse_memory=True)
     blocks = [engine.add(lg.block(lambda x: x + 1.0, name=f"add{index}")) for index in range(6)]
     engine.set(blocks[0]["x"], np.zeros(1000, np.float32))
@@ -105,7 +105,7 @@ def test_peeking_at_shared_memory_gives_the_value_or_nothing():
     assert all(value == index + 1 for index, value in seen.items())
 
 
-def test_peeking_at_a_failed_or_a_removed_block_gives_nothing():
+def test_peeking_at_a_failed_or_removed_block_returns_none():
     engine = lg.Engine()
     bad = engine.add(lg.block(lambda x=0: lg.take(lg.asarray([1.0, 2.0]), lg.reshape(x, (1,))), name="bad"))
     engine.step()
@@ -118,7 +118,7 @@ def test_peeking_at_a_failed_or_a_removed_block_gives_nothing():
     assert engine.peek(bad["x"]) is None
 
 
-def test_renaming_keeps_connections_places_and_values():
+def test_renaming_keeps_connections_positions_and_values():
     engine, count, more = counter()
     engine.step()
     engine.step()
@@ -154,7 +154,7 @@ def test_renaming_a_composite_keeps_the_states_inside():
     assert engine.read(outer["result"]) == 3.0
 
 
-def test_renamed_graphs_equal_graphs_that_were_made_with_these_names():
+def test_renamed_graphs_equal_graphs_created_with_the_new_names():
     engine, _, more = counter()
     gradient = engine.add(lg.grad(of=more, by=[more["by"]], name="gradient"))
     engine.step()
@@ -172,7 +172,7 @@ def test_renamed_graphs_equal_graphs_that_were_made_with_these_names():
 
 
 @pytest.mark.parametrize("name", ["", 3, "more"])
-def test_a_bad_name_is_refused_and_changes_nothing(name):
+def test_an_invalid_name_is_rejected_without_effect(name):
     engine, count, _ = counter()
     with pytest.raises(lg.UsageError):
         engine.rename(count, name)
@@ -203,6 +203,6 @@ def test_a_range_is_kept_in_a_document(tmp_path):
 
 
 @pytest.mark.parametrize("values", [(1.0, 1.0), (2.0, 1.0), (0.0, float("inf")), (0.0, "1")])
-def test_a_range_without_values_is_refused(values):
+def test_an_empty_range_is_rejected(values):
     with pytest.raises(lg.UsageError):
         lg.live.Range(*values)

@@ -1,4 +1,4 @@
-"""Blocks that cannot be, results that are not numbers, and memory that goes: each is said where it belongs."""
+"""Invalid blocks, NaN results, and bound memory that changes: each error is reported where it belongs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import livegrad as lg
 from tests.runtime.cuda.simulate import simulated
 
 
-def test_a_reading_says_what_went_wrong_with_its_own_step(executor_name: str) -> None:
+def test_a_reading_raises_the_error_of_its_own_step(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     chains = []
     for name in "ab":
@@ -35,7 +35,7 @@ def test_a_reading_says_what_went_wrong_with_its_own_step(executor_name: str) ->
     assert errors[0] is not errors[1]
 
 
-def test_a_step_that_need_not_run_can_be_read_though_another_fails(executor_name: str) -> None:
+def test_a_step_that_need_not_run_can_be_read_although_another_fails(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     pick = engine.add(lg.block(lambda x, i: lg.take(x, i, axis=0), name="pick"))
     engine.set(pick["x"], np.arange(3.0))
@@ -44,13 +44,13 @@ def test_a_step_that_need_not_run_can_be_read_though_another_fails(executor_name
     after = engine.add(lg.block(lambda x: x * 2.0, name="after"))
     engine.connect(sign, after["x"])
     engine.step()
-    engine.set(sign["x"], 5.0)  # comes out as it was
+    engine.set(sign["x"], 5.0)  # unchanged
     engine.set(pick["i"], np.array([7]))
     assert engine.step().failed == {"pick"}
     assert float(engine.read(after)) == 2.0
 
 
-def test_a_dict_without_a_result_says_which_are_expected(executor_name: str) -> None:
+def test_a_dict_that_lacks_a_result_lists_the_expected_names(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     engine.add(lg.block(lambda x=1.0: {"a": x}, name="half", outputs=("a", "b")))
     (problem,) = engine.step().problems
@@ -59,7 +59,7 @@ def test_a_dict_without_a_result_says_which_are_expected(executor_name: str) -> 
     assert "found a" in str(problem)
 
 
-def test_a_function_without_a_signature_is_refused_where_the_block_is_made() -> None:
+def test_a_function_without_a_signature_is_rejected_when_the_block_is_created() -> None:
     with pytest.raises(lg.UsageError, match="parameters") as error:
         lg.block(max)
     assert "test_misuse.py" in str(error.value)
@@ -78,7 +78,7 @@ def test_functions_of_the_library_are_blocks(executor_name: str) -> None:
     np.testing.assert_allclose(engine.read(larger), np.maximum(np.sin(x), 0.5), rtol=1e-12)
 
 
-def test_options_of_library_functions_and_arguments_of_partial_are_no_pins(executor_name: str) -> None:
+def test_options_of_library_functions_and_arguments_of_partial_are_not_pins(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     x = np.array([[1.0, 2.0], [3.0, 5.0]])
     scaled = partial(lambda x, mode, k=2.0, *, by=3.0: x * k * by if mode == "scale" else x, mode="scale")
@@ -100,7 +100,7 @@ def test_options_of_library_functions_and_arguments_of_partial_are_no_pins(execu
         np.testing.assert_allclose(engine.read(block), expected, rtol=1e-12)
 
 
-def test_an_input_that_is_read_or_kept_is_said_to_be_one() -> None:
+def test_reading_or_keeping_an_input_explains_that_it_is_an_input() -> None:
     engine = lg.Engine()
     block = engine.add(lg.block(lambda x: x, name="b"))
     same = engine.add(lg.While("w", body_of_loop(), carried={"x": "half"}))
@@ -130,7 +130,7 @@ def test_one_output_may_be_named_by_itself() -> None:
 
 
 DOUBLE = lambda x=1.0: x * 2.0  # noqa: E731
-anything: Any = lg  # calls that type checkers would refuse too
+anything: Any = lg  # calls that type checkers also reject
 WRONG_KINDS = {
     "set a tensor": (lambda e, b: e.set(lg.ones(3), 2.0), 'expected a pin: block["name"], found Tensor'),
     "set an array": (lambda e, b: e.set(np.ones(3), 2.0), 'expected a pin: block["name"], found ndarray'),
@@ -191,7 +191,7 @@ WRONG_KINDS = {
 
 
 @pytest.mark.parametrize("kind", WRONG_KINDS)
-def test_an_argument_of_a_wrong_kind_is_refused_with_what_is_expected(kind: str) -> None:
+def test_an_argument_of_the_wrong_kind_is_rejected_with_the_expected_kind(kind: str) -> None:
     call, said = WRONG_KINDS[kind]
     engine = lg.Engine()
     double = engine.add(lg.block(DOUBLE, name="double"))
@@ -210,7 +210,7 @@ def test_a_block_with_declared_types_can_be_edited_to_a_function_of_other_parame
     assert float(engine.read(double)) == 12.0
 
 
-def test_a_rule_of_an_output_goes_with_the_output() -> None:
+def test_a_shape_rule_is_removed_with_its_output() -> None:
     engine = lg.Engine()
     double = engine.add(lg.block(DOUBLE, name="double", shapes={"result": "same(0)"}))
     assert engine.step().ok
@@ -219,7 +219,7 @@ def test_a_rule_of_an_output_goes_with_the_output() -> None:
     assert float(engine.read(double)) == 3.0
 
 
-def test_blocks_inside_of_regions_count_their_runs(executor_name: str) -> None:
+def test_blocks_inside_regions_count_their_runs(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     body = lg.Composite("body")
     inner = body.graph.add(lg.block(lambda x: x * 2.0, name="inner"))
@@ -236,11 +236,11 @@ def test_blocks_inside_of_regions_count_their_runs(executor_name: str) -> None:
         assert inner.debug.runs == runs
 
 
-def test_regions_inside_of_regions_count_their_runs(executor_name: str) -> None:
+def test_nested_regions_count_their_runs(executor_name: str) -> None:
     check_runs_of_inner_regions(lg.Engine(executor_name))
 
 
-def test_regions_inside_of_regions_count_their_runs_on_a_simulated_device() -> None:
+def test_nested_regions_count_their_runs_on_a_simulated_device() -> None:
     with simulated():
         check_runs_of_inner_regions(lg.Engine("cuda"))
 
@@ -286,7 +286,7 @@ def nan_graph(executor: str) -> tuple[lg.Engine, list[lg.Block]]:
     return engine, [first, root, after]
 
 
-def test_debug_nans_names_the_operation_of_a_live_graph_that_gave_the_first(executor_name: str) -> None:
+def test_debug_nans_names_the_operation_that_produced_the_first_nan(executor_name: str) -> None:
     engine, (first, root, after) = nan_graph(executor_name)
     engine.set(first["x"], -1.0)
     with lg.debug_nans():
@@ -303,7 +303,7 @@ def test_debug_nans_names_the_operation_of_a_live_graph_that_gave_the_first(exec
     assert float(engine.read(after)) == 9.0
 
 
-def test_debug_nans_looks_inside_of_regions_and_at_numbers_that_are_given(executor_name: str) -> None:
+def test_debug_nans_checks_inside_regions_and_the_numbers_of_pins(executor_name: str) -> None:
     engine, (_, root, _) = nan_graph(executor_name)
     body = lg.Composite("body")
     inner = body.graph.add(lg.block(lambda x: lg.log(x), name="inner"))
@@ -323,7 +323,7 @@ def test_debug_nans_looks_inside_of_regions_and_at_numbers_that_are_given(execut
         assert "maybe" not in engine.step().failed
 
 
-def test_a_nan_that_only_a_branch_reads_which_is_not_taken_leaves_the_region_alone() -> None:
+def test_a_nan_that_only_an_untaken_branch_reads_does_not_affect_the_region() -> None:
     engine, (first, root, _) = nan_graph("cpu")
     body = lg.Composite("body")
     inner = body.graph.add(lg.block(lambda x: x + 1.0, name="inner"))
@@ -339,7 +339,7 @@ def test_a_nan_that_only_a_branch_reads_which_is_not_taken_leaves_the_region_alo
         assert engine.step().failed == {"root", "after", "maybe"}
 
 
-def test_what_reads_a_region_with_a_nan_inside_is_lost_even_if_the_regions_result_came_out_as_it_was() -> None:
+def test_dependents_of_a_region_with_an_inner_nan_fail_even_if_its_result_is_unchanged() -> None:
     engine, body = lg.Engine(), lg.Composite("body")
     inner = body.graph.add(lg.block(lambda x=1.0: x + 1.0, name="inner"))
     unread = body.graph.add(lg.block(lambda x=1.0: lg.sqrt(x), name="unread"))
@@ -361,7 +361,7 @@ def test_what_reads_a_region_with_a_nan_inside_is_lost_even_if_the_regions_resul
         assert engine.read(after) == 4.0
 
 
-def test_a_call_of_a_library_cannot_write_its_inputs() -> None:
+def test_a_library_call_cannot_write_its_inputs() -> None:
     def spoil(stream: Any, x: Any, result: Any) -> None:
         x[0] = 100.0
 
@@ -376,7 +376,7 @@ def test_a_call_of_a_library_cannot_write_its_inputs() -> None:
     assert engine.read(double).tolist() == [2.0, 2.0]
 
 
-def test_bound_memory_that_its_owner_resizes_is_not_read_until_it_is_bound_again(executor_name: str) -> None:
+def test_resized_bound_memory_is_not_read_until_it_is_bound_again(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     memory = np.ones(4)
     total = engine.add(lg.block(lambda x: lg.sum(x), name="total"))
@@ -401,7 +401,7 @@ def test_bound_memory_that_its_owner_resizes_is_not_read_until_it_is_bound_again
     assert float(engine.read(after)) == 4.0 * (1 << 15)
 
 
-def test_bound_memory_that_was_resized_before_it_is_first_read_is_not_read(executor_name: str) -> None:
+def test_bound_memory_that_was_resized_before_its_first_use_is_not_read(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     memory = np.ones(1 << 16)
     total = engine.add(lg.block(lambda x: lg.sum(x), name="total"))
@@ -420,7 +420,7 @@ def test_bound_memory_that_was_resized_before_it_is_first_read_is_not_read(execu
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("frames_before", [0, 1])
-def test_bound_memory_whose_owner_gives_it_another_type_or_shape_is_not_read(frames_before: int) -> None:
+def test_bound_memory_with_a_changed_type_or_shape_is_not_read(frames_before: int) -> None:
     engine = lg.Engine()
     double = engine.add(lg.block(lambda x: x * 2.0, name="double"))
     engine.add(lg.block(lambda x=1.0: x, name="other"))
@@ -431,7 +431,7 @@ def test_bound_memory_whose_owner_gives_it_another_type_or_shape_is_not_read(fra
             engine.step()
         setattr(memory, attribute, value)
         frame = engine.step()
-        assert frame.failed == ({"double"} if frames_before else set())  # what has not run yet is as it is now
+        assert frame.failed == ({"double"} if frames_before else set())
         if frames_before:
             with pytest.raises(lg.LivegradError, match="changed its type"):
                 engine.read(double)
@@ -439,13 +439,13 @@ def test_bound_memory_whose_owner_gives_it_another_type_or_shape_is_not_read(fra
             assert np.array_equal(engine.read(double), memory * 2.0)
 
 
-def test_the_memory_of_an_external_buffer_cannot_be_exchanged_unnoticed() -> None:
+def test_the_array_of_an_external_buffer_cannot_be_replaced() -> None:
     external = lg.live.ExternalBuffer(np.zeros(3))
     with pytest.raises(AttributeError):
         external.array = np.ones(3)  # type: ignore[misc]
 
 
-def test_a_body_with_other_parameters_is_no_mistake() -> None:
+def test_a_body_with_other_parameters_is_allowed() -> None:
     engine = lg.Engine()
     block = engine.add(lg.block(lambda x=1.0, y=2.0: x + y, name="block"))
     engine.step()
@@ -455,7 +455,7 @@ def test_a_body_with_other_parameters_is_no_mistake() -> None:
     assert list(block.inputs) == ["x", "z"]
 
 
-def test_a_block_that_is_added_inside_of_a_region_counts_its_runs() -> None:
+def test_a_block_added_inside_a_region_counts_its_runs() -> None:
     engine, body = lg.Engine(), lg.Composite("body")
     inner = body.graph.add(lg.block(lambda x: x + 1.0, name="inner"))
     body.expose(inner["x"]), body.expose(inner["result"])
@@ -471,7 +471,7 @@ def test_a_block_that_is_added_inside_of_a_region_counts_its_runs() -> None:
         assert added.debug.runs == runs
 
 
-def test_a_nan_in_a_value_that_nothing_needed_is_reported_whenever_it_is_read() -> None:
+def test_a_nan_in_a_waiting_value_is_reported_at_every_read() -> None:
     engine = lg.Engine()
     lazy = engine.add(lg.block(lambda x=0.0: x / x, name="lazy"))
     body = lg.Composite("body")
@@ -491,7 +491,7 @@ def test_a_nan_in_a_value_that_nothing_needed_is_reported_whenever_it_is_read() 
             engine.read(lazy)
 
 
-def test_a_nan_of_a_late_value_is_explained_by_what_it_read_though_a_state_has_moved_on_since() -> None:
+def test_a_nan_in_a_late_value_is_explained_with_the_operands_of_its_frame() -> None:
     engine, body = lg.Engine(), lg.Composite("body")
     state = engine.add(lg.State("state", 0.0))
     grow = engine.add(lg.block(lambda x: x + 1.0, name="grow"))
@@ -509,7 +509,7 @@ def test_a_nan_of_a_late_value_is_explained_by_what_it_read_though_a_state_has_m
             engine.read(lazy)
 
 
-def test_a_block_that_only_an_untaken_branch_reads_runs_where_memory_is_shared_even_if_nothing_shares_it() -> None:
+def test_with_reuse_memory_blocks_that_only_untaken_branches_read_run() -> None:
     engine = lg.Engine(reuse_memory=True)
     divide = engine.add(lg.block(lambda x=1, y=0: x // y, name="divide"))
     body = lg.Composite("body")
@@ -522,7 +522,7 @@ def test_a_block_that_only_an_untaken_branch_reads_runs_where_memory_is_shared_e
     assert "divide" in engine.step().failed
 
 
-def test_a_late_value_of_what_failed_in_an_earlier_frame_cannot_be_read() -> None:
+def test_a_waiting_value_that_depends_on_an_earlier_failure_cannot_be_read() -> None:
     engine = lg.Engine()
     divide = engine.add(lg.block(lambda x=1, y=0: x // y, name="divide"))
     engine.step()
@@ -544,7 +544,7 @@ def test_a_late_value_of_what_failed_in_an_earlier_frame_cannot_be_read() -> Non
     assert int(engine.read(late)) == 2
 
 
-def test_a_block_behind_one_that_failed_has_the_error_of_that_one(executor_name: str) -> None:
+def test_a_dependent_of_a_failed_block_has_its_error(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     first = engine.add(lg.block(lambda x=1, y=0: x // y, name="first"))
     second = engine.add(lg.block(lambda x, y=0: (x * 0) // (y * 2), name="second"))
@@ -559,7 +559,7 @@ def _error_of(engine: lg.Engine, block: lg.Block) -> str:
     return str(found.value)
 
 
-def test_the_explanation_of_a_frame_gives_the_error_of_a_failed_step_once():
+def test_the_explanation_of_a_frame_shows_the_error_of_a_failed_step_once():
     engine = lg.Engine()
     chosen = engine.add(lg.block(lambda t, at=1.0: t[lg.astype(lg.asarray(at), lg.int64)], name="chosen"))
     after = engine.add(lg.block(lambda x: x + 1.0, name="after"))

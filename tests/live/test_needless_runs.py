@@ -1,5 +1,5 @@
-"""What need not run does not: equal values cut off what is behind, states that stay make nothing stale, and a region
-reads what the bodies read that it takes. Each saving is also switched off, and the values compared."""
+"""Early cutoff: unchanged values do not run their readers, unchanged states make nothing stale, and regions depend only
+on their taken bodies. The values are compared with those of an engine without these savings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from livegrad.live.graph.sources import ExternalBuffer
 
 
 def chain(engine: Engine, *bodies: Callable[..., Any]) -> list[Any]:
-    """Blocks `b0`, `b1` …, each fed by the one before."""
+    """A chain of blocks `b0`, `b1` …."""
     made: list[Any] = []
     for number, body in enumerate(bodies):
         made.append(engine.add(block(body, name=f"b{number}")))
@@ -29,10 +29,10 @@ def chain(engine: Engine, *bodies: Callable[..., Any]) -> list[Any]:
     return made
 
 
-# --- early cut-off ----------------------------------------------------------------------------------------------------
+# --- early cutoff -----------------------------------------------------------------------------------------------------
 
 
-def test_what_reads_a_value_that_came_out_equal_does_not_run():
+def test_readers_of_an_unchanged_value_do_not_run():
     engine = Engine()
     first, _, last = chain(engine, lambda x=3.0: x > 2.0, lambda x: 1.0 * x, lambda x: x + 1.0)
     assert engine.step().ran == ("b0", "b1", "b2")
@@ -48,7 +48,7 @@ def test_what_reads_a_value_that_came_out_equal_does_not_run():
     assert [one.debug.runs for one in (first, last)] == [3, 2]
 
 
-def test_the_cut_off_is_by_output():
+def test_early_cutoff_applies_per_output():
     engine = Engine()
     split = engine.add(block(lambda x=1.0, y=1.0: (x * 2.0, y * 2.0), name="split", outputs=("left", "right")))
     for side in ("left", "right"):
@@ -58,7 +58,7 @@ def test_the_cut_off_is_by_output():
     assert engine.step().ran == ("split", "of_right")
 
 
-def test_zeros_of_another_sign_are_another_value_and_nan_is_itself():
+def test_zeros_of_opposite_sign_differ_and_nan_equals_itself():
     engine = Engine()
     first, _ = chain(engine, lambda x=0.0, y=1.0: x / y, lambda x: 1.0 / x)
     engine.step()
@@ -72,7 +72,7 @@ def test_zeros_of_another_sign_are_another_value_and_nan_is_itself():
     assert engine.step().ran == ("b0",)
 
 
-def test_new_code_that_computes_the_same_cuts_off():
+def test_new_code_with_the_same_results_cuts_off():
     engine = Engine()
     first, _ = chain(engine, lambda x=2.0: x + x, lambda x: x + 1.0)
     engine.step()
@@ -80,7 +80,7 @@ def test_new_code_that_computes_the_same_cuts_off():
     assert engine.step().ran == ("b0",)
 
 
-def test_memory_of_others_that_is_read_every_frame_runs_only_its_readers_until_it_changes():
+def test_unversioned_memory_runs_only_its_readers_until_it_changes():
     engine = Engine()
     first, last = chain(engine, lambda x: x * 2.0, lambda x: x + 1.0)
     shared = np.ones(3)
@@ -92,7 +92,7 @@ def test_memory_of_others_that_is_read_every_frame_runs_only_its_readers_until_i
     np.testing.assert_array_equal(engine.read(last), [3.0, 11.0, 3.0])
 
 
-def test_a_value_is_compared_with_what_its_readers_saw_also_across_cold_edits():
+def test_a_value_is_compared_with_what_its_readers_saw_even_across_cold_edits():
     engine = Engine()
     first, _ = chain(engine, lambda x=3.0: x > 2.0, lambda x: 1.0 * x)
     engine.step()
@@ -101,7 +101,7 @@ def test_a_value_is_compared_with_what_its_readers_saw_also_across_cold_edits():
     assert engine.step().ran == ("b0", "other")
 
 
-def test_a_step_that_failed_and_those_behind_it_run_when_it_can_though_its_value_is_the_same():
+def test_a_failed_step_and_its_dependents_run_again_although_the_value_is_the_same():
     engine = Engine()
     first, last = chain(engine, lambda x, at=1: x[at], lambda x: x + 1.0)
     engine.set(first["x"], np.arange(3.0))
@@ -113,7 +113,7 @@ def test_a_step_that_failed_and_those_behind_it_run_when_it_can_though_its_value
     assert float(engine.read(last)) == 2.0
 
 
-def test_what_a_failed_frame_left_out_is_made_up_for_though_its_operand_came_out_equal():
+def test_steps_skipped_by_a_failed_frame_run_later_although_their_operand_is_unchanged():
     engine = Engine()
     good = engine.add(block(lambda x=1.0: x * 2.0, name="good"))
     bad = engine.add(block(lambda x, at=0: x[at], name="bad"))
@@ -139,7 +139,7 @@ def test_large_results_are_not_compared():
     assert engine.step().ran == ("b0", "b1")
 
 
-def test_an_interrupt_after_a_step_ran_leaves_nothing_that_its_reader_misses():
+def test_an_interrupt_after_a_step_does_not_hide_its_result_from_readers():
     armed: list[bool] = []
 
     def call(stream: Any, x: Any, result: Any) -> None:
@@ -161,7 +161,7 @@ def test_an_interrupt_after_a_step_ran_leaves_nothing_that_its_reader_misses():
     assert float(engine.read(last)) == 11.0
 
 
-def test_a_value_that_nobody_read_for_a_while_is_not_taken_for_what_its_new_reader_saw():
+def test_a_value_without_readers_counts_as_changed_for_a_new_reader():
     engine = Engine()
     first, last = chain(engine, lambda x=1.0: x * 2.0, lambda x: x + 1.0)
     engine.step()
@@ -175,14 +175,14 @@ def test_a_value_that_nobody_read_for_a_while_is_not_taken_for_what_its_new_read
     assert float(engine.read(last)) == 3.0
 
 
-def test_a_result_that_always_differs_is_left_alone_and_looked_at_again_later():
+def test_a_result_that_always_differs_is_compared_again_only_later():
     engine = Engine()
     first, last = chain(engine, lambda x=0.0, y=0.0: x + y, lambda x: x + 1.0)
     engine.step()
     turns = iter(range(1, 5000))
 
     def is_spared() -> bool:
-        """Whether the reader is spared when the sum stays the same though both numbers change."""
+        """Whether the reader is spared when the sum stays the same although both numbers change."""
         x = float(next(turns))
         engine.set(first["x"], x)
         engine.set(first["y"], -x)
@@ -208,7 +208,7 @@ def test_a_result_that_always_differs_is_left_alone_and_looked_at_again_later():
     assert [is_spared() for _ in range(3)] == [False, True, True]
 
 
-def test_an_append_buffer_whose_rows_are_the_same_cuts_off():
+def test_an_append_buffer_with_unchanged_rows_cuts_off():
     engine = Engine()
     rows = engine.add(append_block(lambda x, most=5.0: (x < most, x), capacity=4, name="rows"))
     engine.set(rows["x"], [1.0, 2.0, 9.0])
@@ -226,7 +226,7 @@ def test_an_append_buffer_whose_rows_are_the_same_cuts_off():
 
 
 def settling(engine: Engine) -> tuple[State, Any, Any]:
-    """A state that moves to a limit, and a block that shows it."""
+    """A state that converges, and a block that reads it."""
     state = engine.add(State("state", 0.0))
     move = engine.add(block(lambda x, by=1.0, limit=3.0: lg.minimum(x + by, limit), name="move"))
     show = engine.add(block(lambda x: x * 10.0, name="show"))
@@ -236,13 +236,13 @@ def settling(engine: Engine) -> tuple[State, Any, Any]:
     return state, move, show
 
 
-def test_a_state_that_came_out_equal_makes_no_reader_stale():
+def test_an_unchanged_state_makes_no_reader_stale():
     engine = Engine()
     state, move, show = settling(engine)
     ran = [set(engine.step().ran) for _ in range(6)]
     assert ran == [{"move", "show"}] * 4 + [set()] * 2
     engine.set(move["limit"], 4.0)
-    assert engine.step().ran == ("move",)  # what the state is was not changed yet
+    assert engine.step().ran == ("move",)  # the state has not advanced yet
     assert set(engine.step().ran) == {"move", "show"}
     assert float(engine.read(state)) == 4.0
     assert float(engine.read(show)) == 40.0
@@ -251,7 +251,7 @@ def test_a_state_that_came_out_equal_makes_no_reader_stale():
     assert float(engine.read(show)) == 0.0
 
 
-def test_states_that_feed_each_other_move_while_any_of_them_differs():
+def test_states_that_feed_each_other_advance_while_any_of_them_differs():
     engine = Engine()
     first = engine.add(State("first", 0.0))
     later = [engine.add(State(f"later{number}", 0.0)) for number in range(2)]
@@ -270,7 +270,7 @@ def test_states_that_feed_each_other_move_while_any_of_them_differs():
     assert ran == [True, False, False, True, False, False]
 
 
-def test_a_state_whose_next_value_is_not_computed_again_makes_no_reader_stale(executor_name: str):
+def test_a_state_whose_next_value_is_not_recomputed_makes_no_reader_stale(executor_name: str):
     engine = Engine(executor_name)
     state = engine.add(State("state", np.zeros(3)))
     source = engine.add(block(lambda x=1.0: x + np.zeros(3), name="source"))
@@ -297,7 +297,7 @@ def body(name: str, function: Callable[..., Any], outputs: tuple[str, ...] = ("r
     return made
 
 
-def test_a_number_in_the_branch_that_is_not_taken_does_not_run_the_region():
+def test_a_number_in_an_untaken_branch_does_not_run_the_region():
     engine = Engine()
     either = IfElse("either", body("up", lambda x, up=2.0: x * up), body("down", lambda x, down=0.5: x * down))
     engine.add(either)
@@ -320,7 +320,7 @@ def test_a_number_in_the_branch_that_is_not_taken_does_not_run_the_region():
     assert float(engine.read(either)) == 4.0
 
 
-def test_a_block_that_only_the_other_branch_reads_does_not_run():
+def test_a_block_that_only_the_untaken_branch_reads_does_not_run():
     engine = Engine()
     choice = engine.add(Switch("choice", body("a", lambda a: a + 1.0), body("b", lambda b: b + 2.0)))
     feeds = {name: engine.add(block(lambda x=1.0: x * 2.0, name=f"for_{name}")) for name in "ab"}
@@ -336,7 +336,7 @@ def test_a_block_that_only_the_other_branch_reads_does_not_run():
     assert engine.step().ran == ("for_a", "choice")
     assert "for_a: none, ran: the branch that was taken reads it" in engine.explain()
     assert float(engine.read(choice)) == 11.0
-    engine.set(choice["index"], 5)  # no body: zeros, and nothing that bodies read matters
+    engine.set(choice["index"], 5)  # no body: zeros, and operands of the bodies do not matter
     engine.step()
     engine.set(feeds["a"]["x"], 6.0)
     assert engine.step().ran == ()
@@ -353,18 +353,18 @@ def waiting_chain(engine: Engine, **given: Any) -> tuple[Any, ...]:
     return first, second, region
 
 
-def test_a_value_that_nobody_needed_is_computed_when_it_is_read_and_from_then_on():
+def test_a_waiting_value_is_computed_when_it_is_read_and_from_then_on():
     engine = Engine()
     first, second, _ = waiting_chain(engine)
     assert engine.step().ran == ("region",)
     assert float(engine.read(second)) == 3.0
     engine.set(first["x"], 5.0)
-    assert engine.step().ran == ("b0", "b1")  # somebody reads it
+    assert engine.step().ran == ("b0", "b1")  # a user reads it
     assert float(engine.read(second)) == 11.0
     assert float(engine.read_async(first).result()) == 10.0
 
 
-def test_a_value_that_comes_out_as_it_was_when_it_is_needed_runs_nothing_behind_it():
+def test_a_waiting_value_that_is_unchanged_runs_no_dependents():
     engine = Engine()
     first, _, region = waiting_chain(engine, first=lambda x=1.0: x > 0.0)
     engine.set(region["condition"], True)
@@ -377,7 +377,7 @@ def test_a_value_that_comes_out_as_it_was_when_it_is_needed_runs_nothing_behind_
     assert engine.step().ran == ("b0", "region")
 
 
-def test_a_block_that_nobody_needs_does_not_fail_and_stops_no_state():
+def test_a_block_that_nothing_needs_does_not_fail_and_stops_no_state():
     engine = Engine()
     first, second, region = waiting_chain(engine, first=lambda x, y=0: x // y)
     engine.set(first["x"], 6)
@@ -396,14 +396,14 @@ def test_a_block_that_nobody_needs_does_not_fail_and_stops_no_state():
     assert float(engine.read(count)) == 4.0
     with pytest.raises(lg.LivegradError, match="division by zero"):
         engine.read(second)
-    assert engine.step().failed == {"b0", "b1"}  # it was read: the frames are to compute it
+    assert engine.step().failed == {"b0", "b1"}  # it was read, so frames compute it
     engine.set(first["y"], 2)
     assert not engine.step().failed
     assert int(engine.read(second)) == 4
 
 
-def test_a_value_that_is_read_late_is_that_of_the_frame():
-    """The state has moved on by then."""
+def test_a_late_reading_has_the_value_of_its_frame():
+    """The state has advanced by then."""
     engine = Engine()
     count = engine.add(State("count", np.zeros(())))
     more = engine.add(block(lambda x: x + 1.0, name="more"))
@@ -419,7 +419,7 @@ def test_a_value_that_is_read_late_is_that_of_the_frame():
     assert float(engine.read(second)) == 3.0 * 2 + 1
 
 
-def test_a_block_whose_branch_is_removed_runs_though_it_waited():
+def test_a_waiting_block_runs_when_its_branch_is_removed():
     engine = Engine()
     _, second, region = waiting_chain(engine)
     engine.step()
@@ -428,7 +428,7 @@ def test_a_block_whose_branch_is_removed_runs_though_it_waited():
     assert float(engine.read(second)) == 3.0
 
 
-def test_branches_inside_of_branches_ask_for_what_they_read():
+def test_nested_branches_request_what_they_read():
     engine = Engine()
     _, second = chain(engine, lambda x=1.0: x * 2.0, lambda x: x + 1.0)
     outer = Composite("outer")
@@ -446,8 +446,8 @@ def test_branches_inside_of_branches_ask_for_what_they_read():
     assert float(engine.read(region)) == 30.0
 
 
-def test_what_reads_memory_of_others_runs_in_its_frame():
-    """By the time somebody asks, there may be something else in it."""
+def test_readers_of_external_memory_run_in_their_frame():
+    """By the time of a request, the memory may have changed."""
     engine = Engine()
     first, second, _ = waiting_chain(engine, first=lambda x: x * 2.0)
     own = np.ones(2)
@@ -457,14 +457,14 @@ def test_what_reads_memory_of_others_runs_in_its_frame():
     np.testing.assert_array_equal(engine.read(second), [3.0, 3.0])
 
 
-def test_where_memory_is_shared_everything_runs():
+def test_with_reuse_memory_everything_runs():
     engine = Engine(reuse_memory=True)
     waiting_chain(engine)
     assert engine.step().ran == ("b0", "b1", "region")
 
 
 @pytest.mark.parametrize("kind", ["for", "while"])
-def test_what_a_loop_reads_that_goes_round_no_time_does_not_run_it(kind: str):
+def test_operands_of_a_loop_without_iterations_do_not_run_it(kind: str):
     engine = Engine()
     if kind == "for":
         loop: Any = engine.add(For("loop", body("more", lambda x, by=1.0: x + by), carried={"x": "result"}))
@@ -487,7 +487,7 @@ def test_what_a_loop_reads_that_goes_round_no_time_does_not_run_it(kind: str):
     assert float(engine.read(loop["result"])) == (7.0 if kind == "for" else 10.0)
 
 
-def test_branches_inside_of_loops_count_when_any_iteration_took_them():
+def test_branches_inside_loops_count_as_taken_if_any_iteration_took_them():
     inner = IfElse(
         "inner", body("small", lambda x, small=1.0: x + small), body("large", lambda x, large=10.0: x + large)
     )
@@ -518,7 +518,7 @@ def test_branches_inside_of_loops_count_when_any_iteration_took_them():
     assert float(engine.read(loop)) == 63.0
 
 
-def test_a_feature_and_memory_that_the_other_branch_reads_do_not_run_the_region():
+def test_features_and_memory_of_an_untaken_branch_do_not_run_the_region():
     engine = Engine()
     either = engine.add(IfElse("either", body("up", lambda x, a: x + a), body("down", lambda x, b: x + b)))
     shared = ExternalBuffer(np.ones(3), version=0)
@@ -539,7 +539,7 @@ def test_a_feature_and_memory_that_the_other_branch_reads_do_not_run_the_region(
     np.testing.assert_array_equal(engine.read(either), np.full(3, 8.0))
 
 
-def test_an_edit_inside_the_branch_that_is_not_taken_is_there_when_it_is_taken():
+def test_an_edit_inside_an_untaken_branch_applies_when_the_branch_is_taken():
     up, down = body("up", lambda x: x * 2.0), body("down", lambda x: x * 0.5)
     engine = Engine()
     either = engine.add(IfElse("either", up, down))
@@ -553,11 +553,11 @@ def test_an_edit_inside_the_branch_that_is_not_taken_is_there_when_it_is_taken()
     assert float(engine.read(either)) == 2.0
 
 
-# --- the savings switched off -----------------------------------------------------------------------------------------
+# --- without early cutoff ---------------------------------------------------------------------------------------------
 
 
 class Twins:
-    """Two engines under the same edits, one of which runs everything that is behind something stale."""
+    """Two engines under the same edits, one of which runs all dependents of stale steps."""
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -596,7 +596,7 @@ class Twins:
         for number, own in enumerate(made):
             earlier = [one for one in made[:number] if random.random() < 0.7]
             if isinstance(own, State):
-                # Behind as well as before: states close cycles.
+                # In both directions, because states close cycles.
                 source = made[int(random.integers(0, len(made)))]
                 engine.connect(source if source is not own else _fed(engine, number), own["next"])
             elif earlier:
@@ -637,7 +637,7 @@ def _fed(engine: Engine, number: int) -> Any:
     return engine.add(block(lambda x=2.0: x * 1.0, name=f"fed{number}"))
 
 
-def test_values_are_the_same_where_nothing_is_spared_and_less_runs_where_it_is():
+def test_early_cutoff_runs_less_and_gives_the_same_values():
     ran = np.zeros(2, int)
     for seed in range(12):
         twins = Twins(seed)
@@ -651,7 +651,7 @@ def test_values_are_the_same_where_nothing_is_spared_and_less_runs_where_it_is()
 # --- cold updates -----------------------------------------------------------------------------------------------------
 
 
-def test_a_cold_add_prepares_and_runs_nothing_but_what_is_new():
+def test_adding_a_block_prepares_and_runs_only_new_steps():
     engine = Engine()
     made = chain(engine, lambda x=1.0: x + 1.0, *[lambda x, gain=2.0: x * gain] * 30)
     engine.step()
@@ -669,7 +669,7 @@ def test_a_cold_add_prepares_and_runs_nothing_but_what_is_new():
     assert float(engine.read(last)) == 2.0 * 2.0**30 * 3.0
 
 
-def test_a_number_in_a_branch_that_is_not_taken_changed_beside_the_graph_does_not_run_the_region():
+def test_a_number_in_an_untaken_branch_changed_along_with_the_graph_does_not_run_the_region():
     engine = Engine()
     bodies = []
     for name in ("then", "other"):
@@ -697,7 +697,7 @@ def test_a_number_in_a_branch_that_is_not_taken_changed_beside_the_graph_does_no
 
 
 @pytest.mark.parametrize("kind", ["if_else", "switch", "for", "nested"])
-def test_a_number_in_the_place_of_a_default_that_is_not_read_does_not_run_the_region(kind: str) -> None:
+def test_replacing_a_default_in_an_untaken_branch_does_not_run_the_region(kind: str) -> None:
     engine = Engine()
     bodies = []
     for name in ("then", "other"):
@@ -735,11 +735,11 @@ def test_a_number_in_the_place_of_a_default_that_is_not_read_does_not_run_the_re
     assert engine.step().ran == ("region",)
     np.testing.assert_array_equal(engine.read(region["result"]), np.arange(3.0) * 7 + 3)
     engine.disconnect(region["other_gain"])
-    assert engine.step().ran == ("region",)  # the default is read again, where it is read
+    assert engine.step().ran == ("region",)  # the default is used again
     np.testing.assert_array_equal(engine.read(region["result"]), np.arange(3.0) * 2 + 3)
 
 
-def test_what_reads_a_state_does_not_run_when_something_else_is_to_follow_in_it() -> None:
+def test_readers_of_a_state_do_not_run_when_only_its_next_source_changes() -> None:
     engine = lg.Engine()
     state = engine.add(lg.State("state", np.ones(3)))
     double = engine.add(lg.block(lambda x: x * 2.0, name="double"))
@@ -756,7 +756,7 @@ def test_what_reads_a_state_does_not_run_when_something_else_is_to_follow_in_it(
     assert engine.step().ran == ()
 
 
-def test_what_reads_a_state_runs_when_another_one_takes_its_name() -> None:
+def test_readers_of_a_state_run_when_another_state_takes_its_name() -> None:
     engine = lg.Engine()
     double = engine.add(lg.block(lambda x: x * 2.0, name="double"))
     for start in (1.0, 5.0):
@@ -768,7 +768,7 @@ def test_what_reads_a_state_runs_when_another_one_takes_its_name() -> None:
         engine.remove(state)
 
 
-def test_an_array_that_is_set_back_before_the_next_frame_makes_nothing_run() -> None:
+def test_an_array_that_is_set_back_before_the_next_frame_runs_nothing() -> None:
     engine = lg.Engine()
     double = engine.add(lg.block(lambda x: x * 2.0, name="double"))
     engine.set(double["x"], np.array([1.0, 2.0]))
@@ -781,7 +781,7 @@ def test_an_array_that_is_set_back_before_the_next_frame_makes_nothing_run() -> 
     np.testing.assert_array_equal(engine.read(double), [2.0, 6.0])
 
 
-def test_a_number_that_changes_in_many_frames_runs_what_it_changes_and_no_more():
+def test_a_number_that_changes_in_many_frames_runs_only_its_dependents():
     engine = Engine("cpu")
     clipped = engine.add(block(lambda x, gain=1.0: lg.minimum(x * gain, 4.0), name="clipped"))
     doubled = engine.add(block(lambda x: x * 2.0, name="doubled"))
@@ -798,7 +798,7 @@ def test_a_number_that_changes_in_many_frames_runs_what_it_changes_and_no_more()
     assert (clipped.debug.runs, doubled.debug.runs) == (8, 6)
 
 
-def test_a_number_that_changes_may_fail_in_one_frame_and_not_in_the_next():
+def test_a_changing_number_may_fail_in_one_frame_and_not_in_the_next():
     engine = Engine("cpu")
     table = np.arange(4, dtype=np.float32)
     chosen = engine.add(block(lambda t, at=1.0: t[lg.astype(lg.asarray(at), lg.int64)], name="chosen"))

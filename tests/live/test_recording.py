@@ -1,4 +1,4 @@
-"""Recordings of live engines: what is written, that it replays bit by bit, and what is refused."""
+"""Recordings of live engines: their content, exact replay, and what cannot be recorded."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_every_kind_of_edit_replays_bit_by_bit(path):
         np.testing.assert_array_equal(again.read(again.graph.blocks[name]), value)
 
 
-def test_a_recording_that_begins_later_goes_on_from_the_values_of_states(path):
+def test_a_recording_that_starts_later_continues_from_the_values_of_states(path):
     engine = lg.Engine(reuse_memory=True)
     state = engine.add(lg.State("state", X))
     grow = engine.add(lg.block(lambda x, by=1.0: x * 2.0 + by, name="grow"))
@@ -138,7 +138,7 @@ def test_every_kind_of_block_replays(path):
     assert float(again.read(again.graph.blocks["captured"])) == 7.0
 
 
-def test_a_replay_says_what_differs(path, capsys):
+def test_a_replay_reports_differences(path, capsys):
     engine = lg.Engine()
     with lg.live.record(engine, path):
         engine.add(lg.block(lambda x=4.0: x * 2.0, name="double"))
@@ -152,7 +152,7 @@ def test_a_replay_says_what_differs(path, capsys):
     assert json.loads(capsys.readouterr().out)["differences"][0]["what"] == "double.result"
 
 
-def test_nothing_of_a_file_runs_that_is_not_trusted(path, capsys):
+def test_no_code_of_an_untrusted_file_runs(path, capsys):
     engine = lg.Engine()
     with lg.live.record(engine, path):
         engine.add(lg.block(lambda x=4.0: x * 2.0, name="double"))
@@ -164,9 +164,9 @@ def test_nothing_of_a_file_runs_that_is_not_trusted(path, capsys):
     assert "--trust" in capsys.readouterr().err
 
 
-def test_what_cannot_be_recorded_is_refused_and_changes_nothing(path):
+def test_what_cannot_be_recorded_is_rejected_without_effect(path):
     engine = lg.Engine()
-    made = eval(" ".join(["lambda x=1.0:", "x", "+", "1.0"]))  # its text is nowhere
+    made = eval(" ".join(["lambda x=1.0:", "x", "+", "1.0"]))  # it has no source text
 
     class Thing:
         factor = 2.0
@@ -189,7 +189,7 @@ def test_what_cannot_be_recorded_is_refused_and_changes_nothing(path):
     replayed(path, 1)
 
 
-def test_an_edit_that_is_refused_is_not_in_the_recording(path):
+def test_a_rejected_edit_is_not_in_the_recording(path):
     engine = lg.Engine()
     with lg.live.record(engine, path):
         first = engine.add(lg.block(lambda x=1.0: x * FACTOR, name="b"))
@@ -207,7 +207,7 @@ def test_an_edit_that_is_refused_is_not_in_the_recording(path):
     replayed(path, 2)
 
 
-def test_a_frame_that_an_exception_ends_is_left_out(path):
+def test_a_frame_that_ends_with_an_exception_is_omitted(path):
     engine = lg.Engine()
     state = engine.add(lg.State("state", 0.0))
     with lg.live.record(engine, path):
@@ -231,7 +231,7 @@ def test_a_frame_that_an_exception_ends_is_left_out(path):
     assert float(again.read(again.graph.blocks["state"])) == value
 
 
-def test_a_recording_that_a_crash_cut_off_replays_up_to_there(path):
+def test_a_recording_truncated_by_a_crash_replays_up_to_that_point(path):
     engine = lg.Engine()
     with lg.live.record(engine, path):
         engine.add(lg.block(lambda x=4.0: x * 2.0, name="double"))
@@ -247,7 +247,7 @@ def test_a_recording_that_a_crash_cut_off_replays_up_to_there(path):
         lg.live.replay(path, trust=True)
 
 
-def test_large_outputs_are_recorded_by_a_digest(path):
+def test_large_outputs_are_recorded_as_hashes(path):
     engine = lg.Engine()
     with lg.live.record(engine, path):
         wide = engine.add(lg.block(lambda x: x * 2.0, name="wide"))
@@ -257,7 +257,7 @@ def test_large_outputs_are_recorded_by_a_digest(path):
     replayed(path, 1)
 
 
-def test_a_watched_file_that_is_broken_for_a_while_replays_with_the_same_problems(path, tmp_path):
+def test_a_temporarily_broken_watched_file_replays_with_the_same_problems(path, tmp_path):
     file = tmp_path / "shade.py"
     texts = ["return x * 2.0", "return x *", "return x.nothing()", "return x *", "return x"]
 

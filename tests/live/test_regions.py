@@ -1,4 +1,4 @@
-"""Loops and branches: values that are carried change places instead of being copied, and come out right every time."""
+"""Loops and branches: carried values swap buffers instead of being copied, and are always correct."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ X = np.array([1.0, 2.0, 3.0])
 
 
 def two_carried() -> Composite:
-    """x, y → x + y, x / 2, and a third result that is not carried and reads both."""
+    """x, y → x + y, x / 2, and a third result that reads both and is not carried."""
     body = Composite("body")
     add = body.graph.add(block(lambda x, y: x + y, name="add"))
     halve = body.graph.add(block(lambda x: x * 0.5, name="halve"))
@@ -51,7 +51,7 @@ def expected_of(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("count", range(6))
-def test_values_that_are_carried_come_out_after_any_number_of_iterations(executor_name, count):
+def test_carried_values_are_correct_after_any_number_of_iterations(executor_name, count):
     engine = Engine(executor_name)
     loop = engine.add(For("loop", two_carried(), {"x": "more", "y": "less"}))
     engine.set(loop["x"], X)
@@ -65,7 +65,7 @@ def test_values_that_are_carried_come_out_after_any_number_of_iterations(executo
     np.testing.assert_array_equal(engine.read(loop["more"]), expected_of(count + 1)[0])
 
 
-def test_one_result_may_be_carried_to_two_inputs(executor_name):
+def test_one_result_can_be_carried_to_two_inputs(executor_name):
     engine = Engine(executor_name)
     body = Composite("body")
     add = body.graph.add(block(lambda x, y: x + y * 2.0, name="add"))
@@ -82,7 +82,7 @@ def test_one_result_may_be_carried_to_two_inputs(executor_name):
 
 @pytest.mark.parametrize("outer", range(4))
 @pytest.mark.parametrize("inner", range(3))
-def test_loops_in_loops_carry_through_both(executor_name, outer, inner):
+def test_nested_loops_carry_values_through_both(executor_name, outer, inner):
     innermost = Composite("innermost")
     grow = innermost.graph.add(block(lambda x, by: x * 2.0 + by, name="grow"))
     for pin in (grow["x"], grow["by"], grow["result"]):
@@ -106,7 +106,7 @@ def test_loops_in_loops_carry_through_both(executor_name, outer, inner):
             wanted = wanted * 2 + 0.5
         wanted = wanted + 1
     np.testing.assert_array_equal(engine.read(region), wanted)
-    engine.set(region["by"], 0.25)  # reaches both turns of both loops
+    engine.set(region["by"], 0.25)  # reaches both iterations of both loops
     engine.step()
     wanted = X
     for _ in range(outer):
@@ -116,7 +116,7 @@ def test_loops_in_loops_carry_through_both(executor_name, outer, inner):
     np.testing.assert_array_equal(engine.read(region), wanted)
 
 
-def test_a_while_loop_reads_its_condition_where_the_last_turn_left_it(executor_name):
+def test_a_while_loop_reads_the_condition_of_the_last_iteration(executor_name):
     engine = Engine(executor_name)
     body = Composite("body")
     step = body.graph.add(block(lambda x, limit: (x + 1.0, lg.max(x) < limit), name="step", outputs=("y", "condition")))
@@ -135,7 +135,7 @@ def test_a_while_loop_reads_its_condition_where_the_last_turn_left_it(executor_n
 
 
 @pytest.mark.parametrize(("condition", "runs"), [(0.5, True), (-1, True), (0.0, False), (np.float32(1e-30), True)])
-def test_a_condition_is_any_number_that_is_not_zero(executor_name, condition, runs):
+def test_any_nonzero_number_is_a_true_condition(executor_name, condition, runs):
     engine = Engine(executor_name)
     body = Composite("body")
     double = body.graph.add(block(lambda x: x * 2.0, name="double"))
@@ -148,7 +148,7 @@ def test_a_condition_is_any_number_that_is_not_zero(executor_name, condition, ru
     np.testing.assert_array_equal(engine.read(gate), X * 2 if runs else X * 0)
 
 
-def test_bodies_that_disagree_on_a_type_are_an_error_of_the_region(executor_name):
+def test_bodies_with_different_result_types_are_an_error_of_the_region(executor_name):
     engine = Engine(executor_name)
     bodies = []
     for function in (lambda x: x * 2.0, lambda x: lg.sum(x)):
@@ -165,7 +165,7 @@ def test_bodies_that_disagree_on_a_type_are_an_error_of_the_region(executor_name
     assert "the bodies have different types for output `result`" in str(problem)
 
 
-def test_an_overflow_inside_of_a_region_is_reported(executor_name):
+def test_an_overflow_inside_a_region_is_reported(executor_name):
     engine = Engine(executor_name)
     body = Composite("body")
     keep = body.graph.add(append_block(lambda x, limit: (x > limit, x), capacity=2, name="keep"))
@@ -189,7 +189,7 @@ def doubling() -> Composite:
     return body
 
 
-def test_an_overflow_inside_of_a_composite_of_a_region_is_reported(executor_name):
+def test_an_overflow_inside_a_composite_of_a_region_is_reported(executor_name):
     engine = Engine(executor_name)
     keep = append_block(lambda x: (x > 0.0, x), capacity=2, name="keep")
     around = keep
@@ -204,7 +204,7 @@ def test_an_overflow_inside_of_a_composite_of_a_region_is_reported(executor_name
     assert engine.step().warnings == ("gate/inner/keep: 3 elements, room for 2",)
 
 
-def test_iterations_and_choices_are_counted_in_whole_numbers():
+def test_counts_and_indices_must_be_integers():
     engine = Engine()
     loop = engine.add(For("loop", doubling(), {"x": "doubled"}))
     choice = engine.add(Switch("choice", doubling(), doubling()))
@@ -221,7 +221,7 @@ def test_iterations_and_choices_are_counted_in_whole_numbers():
         assert "must be an integer" in str(wrong)
 
 
-def test_what_is_no_composite_and_no_pin_is_refused_where_it_is_given():
+def test_arguments_that_are_not_composites_or_pins_are_rejected():
     for make in (
         lambda: For("loop", block(lambda x: x, name="plain"), {}),  # type: ignore[arg-type]
         lambda: If("choice", 3),  # type: ignore[arg-type]
@@ -232,7 +232,7 @@ def test_what_is_no_composite_and_no_pin_is_refused_where_it_is_given():
         assert "test_regions.py" in str(caught.value.where)
 
 
-def test_a_block_inside_of_a_composite_is_said_to_be_there():
+def test_an_error_about_an_inner_block_names_its_composite():
     engine, body = Engine(), doubling()
     engine.add(body)
     with pytest.raises(lg.UsageError, match="`double` is not in this graph; it is inside `body`: expose the pin"):
@@ -242,7 +242,7 @@ def test_a_block_inside_of_a_composite_is_said_to_be_there():
 @pytest.mark.parametrize(
     ("factor", "element"), [(2.0, np.float32), (np.float32(2.0), np.float32), (np.float64(2.0), np.float64)]
 )
-def test_a_loop_that_begins_with_a_python_float_has_the_type_of_its_body(executor_name, factor, element):
+def test_a_loop_that_starts_with_a_python_float_has_the_type_of_its_body(executor_name, factor, element):
     body = Composite("body")
     scale = body.graph.add(block(lambda x, factor: x * factor, name="scale"))
     for pin in (scale["x"], scale["factor"], scale["result"]):
@@ -259,8 +259,8 @@ def test_a_loop_that_begins_with_a_python_float_has_the_type_of_its_body(executo
     assert float(engine.read(loop)) == 20.0
 
 
-def test_a_wrong_branch_is_the_one_problem_and_not_what_reads_the_region(executor_name):
-    """Whatever the other branch gives: with types that do not fit, or with blocks behind that were fine before."""
+def test_an_invalid_branch_is_the_only_problem_and_readers_are_not_reported(executor_name):
+    """For mismatched result types of the other branch, and for readers that were valid before."""
     then, otherwise = doubling(), doubling()
     engine = Engine(executor_name)
     either = engine.add(IfElse("either", then, otherwise))
@@ -304,7 +304,7 @@ def plain_body(name: str) -> Composite:
     return body
 
 
-def test_a_feature_without_a_value_matters_in_the_branch_that_is_taken_only(executor_name):
+def test_a_feature_without_a_value_matters_only_in_the_taken_branch(executor_name):
     engine = Engine(executor_name)
     region = engine.add(IfElse("region", plain_body("then"), reading_time("other")))
     after = engine.add(block(lambda x: x * 2.0, name="after"))
@@ -325,7 +325,7 @@ def test_a_feature_without_a_value_matters_in_the_branch_that_is_taken_only(exec
     np.testing.assert_array_equal(engine.read(after), X * 8)
 
 
-def test_a_feature_without_a_value_ends_a_loop_in_its_first_turn(executor_name):
+def test_a_feature_without_a_value_ends_a_loop_in_its_first_iteration(executor_name):
     body = reading_time("body")
     more = body.graph.add(block(lambda x: lg.sum(x) < 100.0, name="more"))
     body.graph.connect(body.graph.blocks["timed"], more["x"])
@@ -344,7 +344,7 @@ def test_a_feature_without_a_value_ends_a_loop_in_its_first_turn(executor_name):
     np.testing.assert_array_equal(engine.read(loop["result"]), X * 100)
 
 
-def test_an_edit_to_a_function_that_may_fail_is_seen_to_fail(executor_name):
+def test_an_edit_to_a_function_that_may_fail_reports_failures(executor_name):
     engine = Engine(executor_name)
     divide = engine.add(block(lambda x, y: x + y, name="divide"))
     engine.set(divide["x"], np.array([6, 8]))
@@ -369,8 +369,8 @@ def scaled(factor: float) -> Composite:
 
 @pytest.mark.parametrize("condition", [0.0, -0.0, 0, False, float("nan"), float("inf"), -1e-30, 2, True])
 @pytest.mark.parametrize("computed", [False, True])
-def test_a_condition_is_true_where_python_says_so(executor_name, condition, computed):
-    """NaN too, which is not zero."""
+def test_conditions_have_pythons_truth_values(executor_name, condition, computed):
+    """NaN is true, because it is not zero."""
     engine = Engine(executor_name)
     maybe = engine.add(If("maybe", scaled(2.0)))
     either = engine.add(IfElse("either", scaled(2.0), scaled(3.0)))
@@ -388,7 +388,7 @@ def test_a_condition_is_true_where_python_says_so(executor_name, condition, comp
 
 
 def nested(depth: int, kind: str) -> Composite:
-    """So many regions in one another around x → x + 1."""
+    """`depth` nested regions around x → x + 1."""
     inner = plain_body("innermost")
     for _ in range(depth):
         region = For("region", inner, {"x": "result"}) if kind == "for" else If("region", inner)
@@ -401,7 +401,7 @@ def nested(depth: int, kind: str) -> Composite:
 
 
 @pytest.mark.parametrize("kind", ["for", "if"])
-def test_regions_nest_sixty_four_deep_and_no_deeper(executor_name, kind):
+def test_regions_nest_at_most_sixty_four_deep(executor_name, kind):
     engine = Engine(executor_name)
     fine = engine.add(nested(64, kind))
     engine.set(fine["x"], X)
@@ -418,18 +418,18 @@ def test_regions_nest_sixty_four_deep_and_no_deeper(executor_name, kind):
     assert engine.step().ok
 
 
-def test_loops_in_loops_make_no_more_calls_than_they_go_turns():
+def test_nested_loops_create_only_the_calls_that_they_use():
     engine = Engine()
     loops = engine.add(nested(12, "for"))
     engine.set(loops["x"], X)
     engine.step()
     running: Any = engine._runtime.executable
     innermost = [owner for places in running.call_factory._number_uses.values() for owner in places.values()]
-    assert sum(map(len, innermost)) == 12  # one count for each loop: no turn was made that was not gone
+    assert sum(map(len, innermost)) == 12  # one count for each loop: unused iterations create no calls
 
 
-def test_a_region_that_waits_may_read_what_it_gives_away(executor_name):
-    """A body's block reads another one whose result leaves the region; a branch asks for the region late."""
+def test_a_waiting_region_can_read_its_own_results(executor_name):
+    """A block of the body reads a block whose result is a result of the region. A branch requests the region late."""
     engine = Engine(executor_name)
     body = Composite("body")
     first = body.graph.add(block(lambda x: x + 1.0, name="first"))
@@ -454,7 +454,7 @@ def test_a_region_that_waits_may_read_what_it_gives_away(executor_name):
         assert float(engine.read(outer["result"])) == (2.0 * (frame + 1) + 1 if taken else 0.0)
 
 
-def test_a_region_inside_of_a_composite_that_regions_use_too_is_read_where_it_is_outside_of_them():
+def test_reading_a_region_of_a_shared_composite_uses_the_instance_outside_of_regions():
     composite = lg.Composite("composite")
     body = lg.Composite("body")
     body.expose(body.graph.add(lg.block(lambda x=3.0: x * 2.0, name="double"))["result"])
@@ -471,7 +471,7 @@ def test_a_region_inside_of_a_composite_that_regions_use_too_is_read_where_it_is
 
 
 def side_by_side() -> Composite:
-    """A body with regions that do not read one another, with regions in them."""
+    """A body with independent regions, which contain further regions."""
     body = Composite("body")
     first = body.graph.add(If("first", one_block("one", lambda x: x * 2.0 + 1.0)))
     inner = one_block("two", lambda x: x + 3.0)
@@ -497,13 +497,13 @@ def one_block(name: str, function: Any) -> Composite:
     return made
 
 
-def test_regions_beside_one_another_in_a_loop_come_to_an_end(executor_name):
+def test_parallel_regions_in_a_loop_terminate(executor_name):
     check_side_by_side(Engine(executor_name))
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
-def test_regions_beside_one_another_in_a_loop_take_turns_on_a_device():
-    with simulated(), closing(Engine("cuda")) as engine:  # this driver refuses graphs where they do not
+def test_parallel_regions_in_a_loop_are_serialised_on_a_device():
+    with simulated(), closing(Engine("cuda")) as engine:  # this driver rejects graphs that are not serialised
         check_side_by_side(engine)
 
 

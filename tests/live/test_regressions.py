@@ -1,4 +1,4 @@
-"""What once went wrong in the execution of lazy graphs, each as the program that showed it."""
+"""Regressions in the execution of lazy graphs, each with the program that revealed it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def long_chain(x: lg.Tensor, steps: int) -> lg.Tensor:
     return x
 
 
-def test_a_value_that_is_known_survives_a_long_execution_that_needs_it():
+def test_a_cached_value_survives_a_long_execution_that_needs_it():
     first = (lg.asarray([1.0, 2.0]) * 1.5).execute()
     last = long_chain(first, execution._MAX_NODES + 500)
     again, end = lg.execute(first, last)
@@ -27,7 +27,7 @@ def test_a_value_that_is_known_survives_a_long_execution_that_needs_it():
     assert end.tolist() == [1.5 + 0.5 * (execution._MAX_NODES + 500), 3.0 + 0.5 * (execution._MAX_NODES + 500)]
 
 
-def test_progress_may_ask_for_the_value_that_is_being_computed():
+def test_a_progress_callback_can_request_the_value_being_computed():
     end = long_chain(lg.asarray([1.0]), execution._MAX_NODES + 100)
     seen: list[float] = []
     worker = threading.Thread(
@@ -40,7 +40,7 @@ def test_progress_may_ask_for_the_value_that_is_being_computed():
 
 
 def test_an_interrupted_claim_leaves_nothing_pending(monkeypatch):
-    result = lg.ones(1 << 15) * lg.asarray(np.full(1 << 15, 3.0, np.float32))  # too large for the quick way
+    result = lg.ones(1 << 15) * lg.asarray(np.full(1 << 15, 3.0, np.float32))  # too large for the fast path
 
     claim = execution._claim_work
 
@@ -59,7 +59,7 @@ def test_an_interrupted_claim_leaves_nothing_pending(monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_does_not_wait_for_a_thread_that_it_does_not_have():
+def test_a_forked_child_does_not_wait_for_a_missing_thread():
     result = lg.asarray([1.0, 2.0]) * 7.0
     done = threading.Event()
 
@@ -78,7 +78,7 @@ def test_a_fork_does_not_wait_for_a_thread_that_it_does_not_have():
     assert status == 0
 
 
-def test_a_piece_of_something_that_nobody_holds_is_computed_once():
+def test_a_part_of_an_unreferenced_value_is_computed_once():
     x = lg.asarray(np.arange(6.0))
     part = lg.sin(x)[2:4]
     lg.execute(part * 2.0)
@@ -95,7 +95,7 @@ def test_the_next_batch_of_a_data_set_runs_the_same_program():
     assert lg.stats().programs_compiled == 2
 
 
-def test_a_number_that_is_counted_up_is_no_part_of_the_code():
+def test_a_counter_is_not_part_of_the_code():
     data = lg.arange(10)
     lg.reset_stats()
     for step in range(100, 120):
@@ -103,7 +103,7 @@ def test_a_number_that_is_counted_up_is_no_part_of_the_code():
     assert lg.stats().programs_compiled <= 2
 
 
-def test_a_fill_looks_at_each_node_below_once(monkeypatch):
+def test_a_fill_visits_each_dependent_once(monkeypatch):
     x = lg.asarray([1.0])
     held = [x * 1.5]
     for _ in range(60):
@@ -123,14 +123,14 @@ def test_a_fill_looks_at_each_node_below_once(monkeypatch):
     assert walks <= 3
 
 
-def test_a_fill_by_another_thread_during_the_check_of_a_value_is_noticed(monkeypatch):
+def test_a_fill_by_another_thread_during_a_validity_check_is_detected(monkeypatch):
     x = lg.asarray([1.0])
     y = (x + 1.0).execute()
-    lg.asarray([0.0]).fill(1.0)  # some other change, so that the value is looked at again
+    lg.asarray([0.0]).fill(1.0)  # another change, so that the value is checked again
     plain = lazy_values.leaf_of
 
     def fill_behind(node):
-        if node is y.node:  # the last one that the check comes to: it has passed `x` already
+        if node is y.node:  # the last node of the check, which has passed `x` already
             monkeypatch.undo()
             x.fill(5.0)
         return plain(node)

@@ -1,4 +1,4 @@
-"""An array of another length is a warm update: other memory and sizes for the steps that depend on it, and no more."""
+"""An array of another length is a warm update: only its dependents get new memory and sizes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def numbers(length: int) -> np.ndarray[Any, Any]:
 
 @contextmanager
 def compiled_kernels() -> Iterator[list[object]]:
-    """The kernels that are compiled meanwhile: found neither in memory nor on disk."""
+    """Collects the kernels that are compiled meanwhile, because they are neither in memory nor on disk."""
     found: list[object] = []
     make = KernelCompiler._load_or_compile
 
@@ -43,12 +43,12 @@ def levels(engine: Engine) -> dict[str, Level]:
     return {key: change.level for key, change in engine.frame.changes.items()}
 
 
-def test_an_array_of_another_length_and_back_is_warm_and_touches_only_what_depends_on_it():
+def test_changing_a_length_and_back_is_warm_and_affects_only_dependents():
     engine = Engine()
     wave = engine.add(block(lambda x: lg.sin(x) * 2.0, name="wave"))
     power = engine.add(block(lambda x: x * x, name="power"))
     total = engine.add(block(lambda x: lg.sum(x), name="total"))
-    after = engine.add(block(lambda x: x + 1.0, name="after"))  # reads a number, whatever the length
+    after = engine.add(block(lambda x: x + 1.0, name="after"))  # reads a number, independent of the length
     other = engine.add(block(lambda x: x * 3.0, name="other"))
     for source, target in ((wave, power), (power, total), (total, after)):
         engine.connect(source, target["x"])
@@ -76,7 +76,7 @@ def test_an_array_of_another_length_and_back_is_warm_and_touches_only_what_depen
     assert "new sizes" in engine.explain()
 
 
-def test_bound_memory_of_another_length_is_warm(executor_name):
+def test_binding_memory_of_another_length_is_warm(executor_name):
     engine = Engine(executor_name)
     double = engine.add(block(lambda x: x * 2.0, name="double"))
     engine.bind(double["x"], numbers(4))
@@ -87,7 +87,7 @@ def test_bound_memory_of_another_length_is_warm(executor_name):
         np.testing.assert_array_equal(engine.read(double), numbers(length) * 2)
 
 
-def test_a_body_that_does_other_operations_for_another_length_is_other_code(executor_name):
+def test_a_body_whose_operations_depend_on_the_length_is_a_code_update(executor_name):
     def by_hand(x: Any) -> Any:
         total = x[0]
         for number in range(1, len(x)):
@@ -104,7 +104,7 @@ def test_a_body_that_does_other_operations_for_another_length_is_other_code(exec
         assert float(engine.read(add)) == numbers(length).sum()
 
 
-def test_another_element_type_or_rank_is_other_code(executor_name):
+def test_another_element_type_or_rank_is_a_code_update(executor_name):
     engine = Engine(executor_name)
     double = engine.add(block(lambda x: x * 2.0, name="double"))
     engine.set(double["x"], numbers(4))
@@ -115,7 +115,7 @@ def test_another_element_type_or_rank_is_other_code(executor_name):
         np.testing.assert_array_equal(engine.read(double), array * 2)
 
 
-def test_a_length_is_warm_in_composites_regions_and_gradients(executor_name):
+def test_a_change_of_length_is_warm_in_composites_regions_and_gradients(executor_name):
     engine = Engine(executor_name)
     outer = Composite("outer")
     scale = outer.graph.add(block(lambda x, gain=2.0: x * gain, name="scale"))
@@ -145,8 +145,8 @@ def test_a_length_is_warm_in_composites_regions_and_gradients(executor_name):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_lengths_are_warm_and_right(seed):
-    """Blocks in random graphs, whose arrays get other lengths again and again, compared with NumPy."""
+def test_random_lengths_are_warm_and_correct(seed):
+    """Random graphs whose arrays change their lengths repeatedly, compared with NumPy."""
     chance = np.random.default_rng(seed)
     kinds = (
         (lambda x, y: x * 2.0 - y, lambda x, y: x * np.float32(2) - y),
@@ -179,7 +179,7 @@ def test_random_lengths_are_warm_and_right(seed):
     compare_with_scratch(engine)
 
 
-def test_a_length_costs_the_same_among_few_and_many():
+def test_the_cost_of_a_change_of_length_is_independent_of_the_graph_size():
     counts = []
     for blocks in (40, 640):
         engine, _ = chain(blocks)
@@ -191,13 +191,13 @@ def test_a_length_costs_the_same_among_few_and_many():
             engine.set(alone["x"], numbers(length))
             assert engine.step().level is Level.WARM
 
-        for length in (5, 3):  # known from now on
+        for length in (5, 3):  # cached from now on
             resize(length)
         counts.append(min(calls_of(lambda length=length: resize(length)) for length in (5, 3, 5)))
     assert counts[1] < 1.5 * counts[0]
 
 
-def test_a_symbolic_size_among_tensors_says_how_to_count_and_counting_needs_no_other_code() -> None:
+def test_a_symbolic_size_in_arithmetic_explains_how_to_count_elements() -> None:
     sized = {"x": lg.ir.types.Tensor(lg.f32, (lg.ir.Dimension.symbol("n"),))}
     engine = lg.Engine()
     scale = engine.add(lg.block(lambda x: x * x.shape[0], name="scale", inputs=sized))

@@ -1,4 +1,4 @@
-"""Random edits of every kind, frame after frame, compared with a fresh engine: the short form of the soak."""
+"""Random edits of every kind over many frames, compared with a fresh engine: a short soak test."""
 
 from __future__ import annotations
 

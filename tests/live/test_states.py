@@ -1,4 +1,4 @@
-"""Values of states that come from outside: `engine.set(state, value)`, beside `reset`."""
+"""Setting the values of states: `engine.set(state, value)` and `reset`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def counter(executor: str, initial: Any = 0.0, graph: Any = None) -> tuple[lg.En
     return engine, count, more
 
 
-def test_a_state_that_is_set_goes_on_from_there(executor_name: str) -> None:
+def test_a_state_continues_from_the_value_that_is_set(executor_name: str) -> None:
     engine, count, more = counter(executor_name)
     for value in (10.0, 20, np.float32(-3.0), np.array(7.0, np.float32)):
         engine.step()
@@ -49,7 +49,7 @@ def test_a_state_can_be_set_before_its_first_frame(executor_name: str) -> None:
     assert engine.read(count).tolist() == [2, 3]
 
 
-def test_a_state_that_waits_for_a_graph_that_is_right_begins_with_what_it_was_given(executor_name: str) -> None:
+def test_a_pending_state_starts_with_the_value_that_was_set(executor_name: str) -> None:
     engine, count, _ = counter(executor_name)
     engine.step()
     other = engine.add(lg.State("other", 0.0))
@@ -63,7 +63,7 @@ def test_a_state_that_waits_for_a_graph_that_is_right_begins_with_what_it_was_gi
     assert float(engine.read(count)) == 102.0
 
 
-def test_a_state_inside_of_a_composite_is_set_through_the_engine(executor_name: str) -> None:
+def test_a_state_inside_a_composite_is_set_through_the_engine(executor_name: str) -> None:
     inside = lg.Composite("inside")
     engine, count, more = counter(executor_name, 0.0, inside.graph)
     inside.expose(more["result"])
@@ -74,7 +74,7 @@ def test_a_state_inside_of_a_composite_is_set_through_the_engine(executor_name: 
     assert float(engine.read(inside)) == 9.0
 
 
-def test_what_a_state_cannot_hold_is_refused_at_once() -> None:
+def test_an_unsuitable_state_value_is_rejected_immediately() -> None:
     engine, count, _ = counter("cpu", np.zeros(3, np.float32))
     for value, said in (
         ([1.0, 2.0], r"value of state `count` does not fit.*expected tensor<f32, \[3\]>, found shape \(2,\)"),
@@ -101,7 +101,7 @@ def test_the_value_is_copied(executor_name: str) -> None:
     assert engine.read(count).tolist() == [2.0, 2.0]
 
 
-def test_what_a_state_was_given_is_recorded_and_replayed(tmp_path: Path) -> None:
+def test_setting_a_state_is_recorded_and_replayed(tmp_path: Path) -> None:
     engine, count, _ = counter("cpu", [0.0, 0.0])
     engine.step()
     with lg.live.record(engine, tmp_path / "session.jsonl") as recording:

@@ -1,6 +1,6 @@
-"""Threads that edit, step and read one engine: frames are whole, edits are for the next one, and nobody waits in vain.
+"""Threads that edit, step and read one engine: frames are atomic, edits apply to the next frame, and nothing deadlocks.
 
-Schedules are forced where that is possible: a library call or a traced function lets another thread go first.
+Tests force schedules where possible: a library call or a traced function lets another thread run first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIZE = 4096
 
 
 class Other:
-    """A thread whose error, if any, is raised by whoever joins it."""
+    """A thread whose error, if any, is raised by `join`."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.error: BaseException | None = None
@@ -61,7 +61,7 @@ class Other:
 
 @pytest.fixture
 def frequent_switches() -> Iterator[None]:
-    """Threads take turns as often as Python lets them."""
+    """Makes threads switch as often as Python allows."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -69,7 +69,7 @@ def frequent_switches() -> Iterator[None]:
 
 
 def interrupted_fill(during: Callable[[], None]) -> Callable[..., None]:
-    """A library call that fills its output with a number, and lets something else happen when half of it is there."""
+    """A library call that fills its output with a number, and calls a function when half of it is written."""
 
     def fill(stream: Any, number: Any, result: Any) -> None:
         result[: SIZE // 2] = number
@@ -90,7 +90,7 @@ def engine_with_fill(during: Callable[[], None]) -> tuple[Engine, Any]:
 # --- readings -------------------------------------------------------------------------------------------------------
 
 
-def test_a_reading_waits_for_the_frame_that_runs_and_is_whole():
+def test_a_reading_waits_for_the_running_frame_and_is_consistent():
     others: list[Other] = []
 
     waiting: list[bool] = []
@@ -102,13 +102,13 @@ def test_a_reading_waits_for_the_frame_that_runs_and_is_whole():
     engine, fill = engine_with_fill(during)
     engine.step()
     engine.set(fill["number"], 2.0)
-    engine.step()  # at once: whoever waited had the frame before all the same
+    engine.step()  # at once: a waiting reader still gets the previous frame
     assert waiting == [True, True]
     for other, number in zip(others, (1.0, 2.0), strict=True):
         np.testing.assert_array_equal(other.join(), np.full(SIZE, number))
 
 
-def test_a_reading_asked_for_during_a_frame_does_not_wait_and_has_that_frame_even_after_the_next():
+def test_an_async_reading_during_a_frame_does_not_wait_and_belongs_to_that_frame():
     readings: list[Any] = []
 
     early: list[bool] = []
@@ -128,7 +128,7 @@ def test_a_reading_asked_for_during_a_frame_does_not_wait_and_has_that_frame_eve
         np.testing.assert_array_equal(reading.result(), np.full(SIZE, number))
 
 
-def test_a_reading_asked_for_during_a_frame_tells_of_what_is_wrong_when_it_is_looked_at():
+def test_an_async_reading_during_a_frame_raises_errors_when_its_result_is_requested():
     readings: list[Any] = []
     stranger = block(lambda x=1.0: x, name="stranger")
     engine, _ = engine_with_fill(lambda: readings.append(Other(lambda: engine.read_async(stranger)).join()))
@@ -138,7 +138,7 @@ def test_a_reading_asked_for_during_a_frame_tells_of_what_is_wrong_when_it_is_lo
         readings[0].result()
 
 
-def test_what_a_frame_did_is_looked_at_only_when_it_is_whole():
+def test_the_outcome_of_a_frame_is_available_only_when_it_is_complete():
     seen: list[Any] = []
     engine, fill = engine_with_fill(lambda: seen.append(Other(lambda: (engine.frame.number, engine.frame.ran)).join()))
     engine.step()
@@ -151,7 +151,7 @@ def test_what_a_frame_did_is_looked_at_only_when_it_is_whole():
 # --- edits ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_number_never_waits_for_the_compiler_and_is_for_the_next_frame():
+def test_a_number_never_waits_for_the_compiler_and_applies_to_the_next_frame():
     engine = Engine()
     scale = engine.add(block(lambda x, gain=1.0: x * gain, name="scale"))
     engine.set(scale["x"], 3.0)
@@ -169,7 +169,7 @@ def test_a_number_never_waits_for_the_compiler_and_is_for_the_next_frame():
     assert float(engine.read(scale)) == 103.0
 
 
-def test_an_edit_of_structure_waits_for_the_compiler_and_is_for_the_next_frame():
+def test_a_structural_edit_waits_for_the_compiler_and_applies_to_the_next_frame():
     engine = Engine()
     others: list[Other] = []
 
@@ -185,7 +185,7 @@ def test_an_edit_of_structure_waits_for_the_compiler_and_is_for_the_next_frame()
     assert float(engine.read(late)) == 5.0
 
 
-def test_edits_made_while_steps_run_do_not_wait_and_are_for_the_next_frame():
+def test_edits_while_steps_run_do_not_wait_and_apply_to_the_next_frame():
     added: list[Any] = []
 
     def during() -> None:
@@ -204,7 +204,7 @@ def test_edits_made_while_steps_run_do_not_wait_and_are_for_the_next_frame():
     assert float(engine.read(added[0])) == 7.0
 
 
-def test_a_thread_that_moves_numbers_while_steps_run_loses_none_of_them():
+def test_numbers_set_by_a_thread_while_steps_run_are_not_lost():
     engine, fill = engine_with_fill(lambda: Other(lambda: engine.set(double["x"], engine.frame.number + 1.0)).join())
     double = engine.add(block(lambda x: x * 2.0, name="double"))
     engine.set(double["x"], 0.0)
@@ -215,32 +215,32 @@ def test_a_thread_that_moves_numbers_while_steps_run_loses_none_of_them():
         assert float(engine.read(double)) == 2.0 * (number - 1)
 
 
-def test_edits_in_one_with_statement_are_one_edit_for_frames():
+def test_edits_in_one_with_statement_are_atomic_for_frames():
     engine = Engine()
     engine.add(block(lambda x=1.0: x, name="first"))
     with engine.edits():
         late = engine.add(block(lambda x: x * 2.0, name="late"))
         other = Other(engine.step)
-        assert other.is_waiting()  # a frame now would find that nothing feeds it
+        assert other.is_waiting()  # a frame now would report an unconnected input
         engine.set(late["x"], 4.0)
     assert other.join().ok
     assert float(engine.read(late)) == 8.0
 
 
-def test_a_number_posted_to_a_composite_reaches_the_engine_that_it_is_put_into():
+def test_a_number_posted_to_a_composite_reaches_the_engine_that_receives_it():
     inner = Composite("inner")
     scale = inner.graph.add(block(lambda x, gain=1.0: x * gain, name="scale"))
     inner.expose(scale["result"])
     inner.graph.set(scale["x"], 3.0)
     inner.graph.set(scale["gain"], 2.0)
-    inner.graph.set(scale["gain"], 5.0)  # in the mailbox of a journal that nobody will read
+    inner.graph.set(scale["gain"], 5.0)  # in the mailbox of a journal that no engine reads
     engine = Engine()
     engine.add(inner)
     engine.step()
     assert float(engine.read(inner)) == 15.0
 
 
-def test_a_number_for_a_pin_that_was_removed_meanwhile_is_no_error():
+def test_a_number_for_a_concurrently_removed_pin_is_ignored():
     engine = Engine()
     scale = engine.add(block(lambda x=1.0: x * 2.0, name="scale"))
     engine.add(block(lambda x=1.0: x * 3.0, name="other"))
@@ -257,7 +257,7 @@ def post(journal: Journal, box: Any, pin: Any, value: float) -> None:
         journal.mailbox[pin] = box, value
 
 
-def test_mail_that_an_interrupt_kept_from_delivery_is_delivered_again():
+def test_posted_numbers_are_delivered_after_an_interrupted_delivery():
     given: list[float] = []
 
     def give(pin: Any, value: float) -> None:
@@ -275,7 +275,7 @@ def test_mail_that_an_interrupt_kept_from_delivery_is_delivered_again():
     assert journal.mailbox == {}
 
 
-def test_of_numbers_that_nobody_takes_the_last_one_for_each_pin_stays() -> None:
+def test_only_the_last_posted_number_of_each_pin_is_kept() -> None:
     engine = Engine()
     scale = engine.add(block(lambda x=1.0, gain=1.0: x * gain, name="scale"))
     engine.set(scale["x"], 2.0)
@@ -289,7 +289,7 @@ def test_of_numbers_that_nobody_takes_the_last_one_for_each_pin_stays() -> None:
     assert float(engine.read(scale)) == 999.0 * 499.5
 
 
-def test_a_number_that_is_posted_while_others_are_delivered_is_delivered_next() -> None:
+def test_a_number_posted_during_a_delivery_is_delivered_next() -> None:
     given: list[float] = []
 
     def give(pin: Any, value: float) -> None:
@@ -305,7 +305,7 @@ def test_a_number_that_is_posted_while_others_are_delivered_is_delivered_next() 
     assert given == [1.0, 2.0]
 
 
-def test_edits_of_values_do_not_pile_up_while_nobody_steps() -> None:
+def test_value_edits_do_not_accumulate_without_frames() -> None:
     engine = Engine()
     count = engine.add(block(lambda n=1, x=1.0: n + x, name="count"))
     engine.set(count["x"], 1.0)
@@ -323,7 +323,7 @@ def test_edits_of_values_do_not_pile_up_while_nobody_steps() -> None:
         np.testing.assert_array_equal(engine.read(state), [1999.0] * 3)
 
 
-def test_edits_of_values_do_not_pile_up_while_the_graph_does_not_run() -> None:
+def test_value_edits_do_not_accumulate_while_the_graph_is_invalid() -> None:
     engine = Engine()
     count = engine.add(block(lambda n=1: n * 2, name="count"))
     unfed = engine.add(block(lambda x: x * 2.0, name="unfed"))
@@ -339,20 +339,20 @@ def test_edits_of_values_do_not_pile_up_while_the_graph_does_not_run() -> None:
 # --- several graphs -----------------------------------------------------------------------------------------------
 
 
-def test_a_thread_that_adds_does_not_keep_one_inside_of_edits_from_editing_what_it_adds() -> None:
-    inner = Composite("inner")  # made first, so that its lock is the first in order
+def test_adding_a_composite_does_not_block_a_thread_inside_edits_that_edits_it() -> None:
+    inner = Composite("inner")  # created first, so that its lock is first in the order
     inner.expose(inner.graph.add(block(lambda x=1.0: x * 2.0, name="double"))["result"])
     engine = Engine()
     with engine.edits():
         other = Other(lambda: engine.add(inner))
         assert other.is_waiting()
-        inner.graph.add(block(lambda x=1.0: x * 3.0, name="triple"))  # by the thread that the other one waits for
+        inner.graph.add(block(lambda x=1.0: x * 3.0, name="triple"))  # by the thread for which the other one waits
     other.join()
     assert engine.step().ok
     assert float(engine.read(inner)) == 2.0
 
 
-def test_threads_inside_of_edits_of_two_engines_are_refused_what_the_other_runs() -> None:
+def test_threads_inside_edits_of_two_engines_cannot_add_what_the_other_runs() -> None:
     engines, bodies = (Engine(), Engine()), (Composite("first"), Composite("second"))
     for engine, body in zip(engines, bodies, strict=True):
         body.expose(body.graph.add(block(lambda x=1.0: x * 2.0, name="double"))["result"])
@@ -370,7 +370,7 @@ def test_threads_inside_of_edits_of_two_engines_are_refused_what_the_other_runs(
         other.join()
 
 
-def test_what_an_engine_runs_is_still_its_own_when_it_is_put_into_a_graph_that_nobody_runs() -> None:
+def test_an_engine_keeps_its_composites_when_they_are_added_to_an_unused_graph() -> None:
     engine, free, body = Engine(), Composite("free"), Composite("body")
     double = body.graph.add(block(lambda x=1.0: x * 2.0, name="double"))
     body.expose(double["result"])
@@ -378,7 +378,7 @@ def test_what_an_engine_runs_is_still_its_own_when_it_is_put_into_a_graph_that_n
     engine.set(maybe["condition"], True)
     engine.step()
     again = free.graph.add(lg.If("again", body))
-    for number in (5.0, 7.0):  # the first is given, the second is posted
+    for number in (5.0, 7.0):  # the first is set, the second is posted
         body.graph.set(double["x"], number)
         assert engine.step().ok
         assert float(engine.read(maybe)) == 2.0 * number
@@ -393,7 +393,7 @@ def test_what_an_engine_runs_is_still_its_own_when_it_is_put_into_a_graph_that_n
 # --- callbacks and interrupts -----------------------------------------------------------------------------------------
 
 
-def test_a_hook_edits_reads_and_is_part_of_its_frame():
+def test_a_before_frame_hook_can_edit_and_read_within_its_frame():
     engine = Engine()
     count = engine.add(block(lambda x=0.0: x + 1.0, name="count"))
     engine.before_frame.append(lambda: engine.set(count["x"], float(engine.read(count))) if engine.plan else None)
@@ -402,7 +402,7 @@ def test_a_hook_edits_reads_and_is_part_of_its_frame():
         assert float(engine.read(count)) == number
 
 
-def test_a_library_call_edits_and_reads_the_engine_that_runs_it():
+def test_a_library_call_can_edit_and_read_its_engine():
     def during() -> None:
         engine.set(double["x"], 21.0)
         engine.read_async(double).result()
@@ -416,7 +416,7 @@ def test_a_library_call_edits_and_reads_the_engine_that_runs_it():
 
 
 @pytest.mark.parametrize("place", ["hook", "call", "trace"])
-def test_an_interrupt_leaves_the_engine_open_for_other_threads(place: str):
+def test_an_interrupt_leaves_the_engine_unlocked(place: str):
     armed = [True]
 
     def interrupt() -> None:
@@ -460,7 +460,7 @@ def test_two_threads_that_step_take_turns(executor_name: str, frequent_switches:
 
 
 def spread(engine: Engine, size: int) -> tuple[Any, Any]:
-    """A number that two blocks fill arrays with, one after the other: they are equal in every whole frame."""
+    """Two blocks that fill arrays with one number in turn: the arrays are equal in every complete frame."""
     first = engine.add(block(lambda x, number=0.0: x * 0.0 + number, name="first"))
     second = engine.add(block(lambda y, scale=1.0: y * scale, name="second"))
     engine.set(first["x"], np.zeros(size))
@@ -470,9 +470,7 @@ def spread(engine: Engine, size: int) -> tuple[Any, Any]:
     return first, second
 
 
-def test_no_reading_is_torn_and_nothing_breaks_while_threads_edit_step_and_read(
-    executor_name: str, frequent_switches: None
-):
+def test_readings_are_consistent_while_threads_edit_step_and_read(executor_name: str, frequent_switches: None):
     engine = Engine(executor_name)
     size = 100_000 if executor_name == "cpu" else 64
     first, second = spread(engine, size)
@@ -528,7 +526,7 @@ def test_no_reading_is_torn_and_nothing_breaks_while_threads_edit_step_and_read(
     np.testing.assert_array_equal(engine.read(second), np.full(size, rounds * 4 + 1.0))
 
 
-def test_a_frame_looks_through_the_description_only_while_nobody_can_edit_it(executor_name: str) -> None:
+def test_a_frame_iterates_over_the_description_only_under_its_lock(executor_name: str) -> None:
     with guarded_descriptions():
         engine = Engine(executor_name)
         body, outside = Composite("body"), Composite("outside")
@@ -546,7 +544,7 @@ def test_a_frame_looks_through_the_description_only_while_nobody_can_edit_it(exe
         lambda: edit(engine, more, lambda x, by=1.0: x - by),
         lambda: body.graph.add(block(lambda x=1.0: x, name="two")),
         lambda: engine.set(count, 5.0),
-        lambda: engine.remove(outside),  # what is inside of it is anybody's from now on
+        lambda: engine.remove(outside),  # other threads may edit its contents from now on
     ]
     engine.profiling = "step"
     for make in edits:
@@ -558,7 +556,7 @@ def test_a_frame_looks_through_the_description_only_while_nobody_can_edit_it(exe
         engine.read(gate), engine.read(count)
 
 
-def test_what_is_added_is_locked_however_deep_other_threads_may_edit_it() -> None:
+def test_an_added_composite_is_locked_at_every_depth() -> None:
     with guarded_descriptions():
         engine, outer, shared = Engine(), Composite("outer"), Composite("shared")
     shared.graph.add(block(lambda x=1.0: x, name="one"))
@@ -566,12 +564,12 @@ def test_what_is_added_is_locked_however_deep_other_threads_may_edit_it() -> Non
     beside = If("beside", shared)
     engine.add(outer), engine.add(beside)
     engine.remove(outer), engine.remove(beside)
-    assert outer.graph.journal is not shared.graph.journal  # they went one after the other
+    assert outer.graph.journal is not shared.graph.journal  # they ran one after the other
     engine.add(outer)
     assert outer.graph.journal is shared.graph.journal is engine.graph.journal
 
 
-def test_errors_of_edits_are_raised_where_the_edit_is_made_also_while_frames_run():
+def test_errors_of_edits_are_raised_at_the_edit_even_while_frames_run():
     caught: list[LivegradError] = []
 
     def during() -> None:
@@ -585,8 +583,8 @@ def test_errors_of_edits_are_raised_where_the_edit_is_made_also_while_frames_run
 
 
 @pytest.mark.parametrize("kind", ["composite", "region"])
-def test_a_composite_moves_to_another_engine_while_a_thread_edits_the_one_it_was_in(kind):
-    """That thread may be waiting for the other engine: each would wait for the other for ever."""
+def test_a_composite_moves_to_another_engine_while_a_thread_edits_its_former_engine(kind):
+    """That thread may be waiting for the other engine, which would be a deadlock."""
     first, second = lg.Engine(), lg.Engine()
     inside = lg.Composite("inside")
     own = inside.graph.add(lg.block(lambda x=1.0: x + 1.0, name="own"))
@@ -626,13 +624,13 @@ def test_a_composite_moves_to_another_engine_while_a_thread_edits_the_one_it_was
 
 
 def put_into_each_other(add_first: Callable[[], Any], add_second: Callable[[], Any]) -> list[str]:
-    """What two threads get that add at the same time; each holds what it holds until the other is as far, or waits."""
+    """The outcomes of two concurrent `add` calls. Each thread keeps its locks until the other has arrived or waits."""
     both_are_adding = threading.Barrier(2)
     require_room = block_graph.require_addable
 
     def meet(graph: Graph, block: lg.Block) -> None:
         with contextlib.suppress(threading.BrokenBarrierError):
-            both_are_adding.wait(0.3)  # where only one can be here at a time, the other need not come
+            both_are_adding.wait(0.3)  # if only one can be here at a time, the other need not arrive
         require_room(graph, block)
 
     said: list[str] = []
@@ -656,14 +654,14 @@ def put_into_each_other(add_first: Callable[[], Any], add_second: Callable[[], A
     return sorted(said)
 
 
-def test_threads_that_put_two_free_composites_into_each_other_do_not_wait_for_each_other() -> None:
+def test_threads_that_add_two_free_composites_to_each_other_do_not_deadlock() -> None:
     first, second = lg.Composite("first"), lg.Composite("second")
     said = put_into_each_other(lambda: first.graph.add(second), lambda: second.graph.add(first))
     assert said[0] in ("`first` cannot contain itself", "`second` cannot contain itself")
     assert said[1] == "added"
 
 
-def test_a_thread_that_adds_to_an_engine_and_one_that_adds_what_the_engine_runs_do_not_wait_for_each_other() -> None:
+def test_adding_to_an_engine_and_adding_its_composite_elsewhere_do_not_deadlock() -> None:
     engine, free = lg.Engine(), lg.Composite("free")
     body = lg.Composite("body")
     body.expose(body.graph.add(lg.block(lambda x=1.0: x * 2.0, name="double"))["result"])

@@ -1,4 +1,4 @@
-"""Defects that systems like this one have had: one test for each, on every executor. None of them may come back."""
+"""Defects of comparable systems: one test for each, on every executor."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def pair(executor_name: str) -> tuple[Engine, lg.Block, lg.Block]:
     return engine, first, second
 
 
-def test_the_old_graph_stands_until_the_new_one_does(executor_name, monkeypatch):
-    """Upstream disposes the old graph first; a build that fails then leaves nothing to run."""
+def test_the_old_graph_stays_until_the_new_one_is_built(executor_name, monkeypatch):
+    """The other system discards the old graph first, so a failed build leaves nothing to run."""
     engine, first, second = pair(executor_name)
     engine.step()
 
@@ -56,8 +56,8 @@ def test_the_old_graph_stands_until_the_new_one_does(executor_name, monkeypatch)
     np.testing.assert_array_equal(engine.read(second), (NUMBERS + 1) * 3)
 
 
-def test_a_compile_error_goes_to_the_block_that_it_is_about(executor_name):
-    """Upstream hands it to every block."""
+def test_a_compile_error_is_reported_at_its_block(executor_name):
+    """The other system reports it for every block."""
     engine, first, second = pair(executor_name)
     engine.step()
     wrong = lambda x, gain=2.0: x.no_such_method(gain)  # noqa: E731 - its line is what the test is about
@@ -70,8 +70,8 @@ def test_a_compile_error_goes_to_the_block_that_it_is_about(executor_name):
 
 
 @pytest.mark.parametrize("size", [4, 7])
-def test_a_buffer_that_is_bound_anew_is_read(executor_name, size):
-    """Upstream silently goes on with the old one."""
+def test_a_rebound_buffer_is_read(executor_name, size):
+    """The other system silently continues with the old buffer."""
     engine, first, second = pair(executor_name)
     engine.bind(first["x"], ExternalBuffer(NUMBERS.copy(), version=0))
     engine.step()
@@ -81,8 +81,8 @@ def test_a_buffer_that_is_bound_anew_is_read(executor_name, size):
     np.testing.assert_array_equal(engine.read(second), np.full(size, 12))
 
 
-def test_an_edit_of_code_runs_the_new_code(executor_name):
-    """Upstream loads the old module again."""
+def test_a_code_edit_runs_the_new_code(executor_name):
+    """The other system loads the old module again."""
     engine, _, second = pair(executor_name)
     engine.step()
     for offset in (1.0, 2.0, 3.0):
@@ -107,7 +107,7 @@ def negate(executor_name) -> Callable[..., None]:
 
 
 def test_captured_calls_and_functions_wait_for_each_other_both_ways(executor_name, negate):
-    """Upstream loses the dependency of a captured call on a kernel."""
+    """The other system loses the dependency of a captured call on a kernel."""
     engine = Engine(executor_name)
     after = engine.add(block(lambda x: x + 1.0, name="after"))
     call = engine.add(captured_block(negate, outputs={"result": "same(0)"}, name="call"))
@@ -125,8 +125,8 @@ def test_captured_calls_and_functions_wait_for_each_other_both_ways(executor_nam
     assert [engine.plan.levels[key] for key in frame.ran] == [0, 1, 2]
 
 
-def test_types_that_do_not_match_and_missing_inputs_are_errors(executor_name):
-    """Upstream warns and runs on with garbage."""
+def test_type_mismatches_and_missing_inputs_are_errors(executor_name):
+    """The other system warns and continues with garbage."""
     engine = Engine(executor_name)
     whole = engine.add(block(lambda x=3: x + 1, name="whole"))
     typed = engine.add(block(lambda x: x, name="typed", inputs={"x": Tensor(f32, (4,))}))
@@ -137,8 +137,8 @@ def test_types_that_do_not_match_and_missing_inputs_are_errors(executor_name):
     assert frame.ran == ()
 
 
-def test_changes_of_two_kinds_arrive_in_one_frame(executor_name):
-    """Upstream lets one of them wait for the next frame."""
+def test_changes_of_two_kinds_apply_in_one_frame(executor_name):
+    """The other system delays one of them until the next frame."""
     engine, first, second = pair(executor_name)
     engine.step()
     edit(engine, first, lambda x: x + 5.0)

@@ -1,4 +1,4 @@
-"""Watched files: any file that a person can save leaves the engine running, and says what is wrong with it."""
+"""Watched files: the engine keeps running after any save, and reports what is wrong with the file."""
 
 import random
 import sys
@@ -15,7 +15,7 @@ GOOD = "def shade(x=2.0):\n    return x + 1.0\n"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder whose modules are forgotten afterwards."""
+    """A folder whose modules are unloaded afterwards."""
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
@@ -47,12 +47,12 @@ BAD = {
 
 @pytest.mark.parametrize("frames_before", [0, 1, 2])
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_file_is_a_problem_of_every_frame_while_the_last_code_runs_on(
+def test_an_invalid_file_is_a_problem_of_every_frame_while_the_last_code_keeps_running(
     name: str, frames_before: int, folder: Path
 ) -> None:
     text, message = BAD[name]
     engine, shade, file = watched(folder)
-    for _ in range(max(frames_before, name == "exit_in_body")):  # a body is called when a frame is made
+    for _ in range(max(frames_before, name == "exit_in_body")):  # a frame calls the body
         engine.step()
     file.unlink()
     file.mkdir() if text is None else file.write_bytes(text)
@@ -71,8 +71,8 @@ def test_a_bad_file_is_a_problem_of_every_frame_while_the_last_code_runs_on(
     assert float(engine.read(shade)) == 8.0
 
 
-def test_the_errors_of_a_frame_are_those_of_the_file_as_it_is_now(folder: Path) -> None:
-    """One bad file after another, in every order: nothing is left of the one before."""
+def test_the_errors_of_a_frame_are_those_of_the_current_file(folder: Path) -> None:
+    """One invalid file after another, in every order: no error of the previous file remains."""
     files = {name: file for name, file in BAD.items() if file[0] is not None and name != "deep"}
     engine, shade, file = watched(folder)
     engine.step()
@@ -82,7 +82,7 @@ def test_the_errors_of_a_frame_are_those_of_the_file_as_it_is_now(folder: Path) 
                 text, message = files[name]
                 assert text is not None
                 file.unlink()
-                file.write_bytes(text + b"#" * (name == first))  # of another size: a clock may be too slow to tell
+                file.write_bytes(text + b"#" * (name == first))  # of another size, because the clock may be too coarse
                 frame = engine.step()
                 assert [message in str(problem.error) for problem in frame.problems] == [True], (first, second)
                 assert [message in str(error) for error in shade.debug.errors] == [True], (first, second)
@@ -101,7 +101,7 @@ def test_the_errors_of_a_frame_are_those_of_the_file_as_it_is_now(folder: Path) 
         (None, "shade", "takes an engine, a file and the name of a function"),
     ],
 )
-def test_what_cannot_be_watched_is_refused_at_the_line_that_asks_for_it(path, function, said, folder) -> None:
+def test_an_invalid_watch_is_rejected_at_its_line(path, function, said, folder) -> None:
     (folder / "shade.py").write_text(GOOD)
     engine = Engine()
     with pytest.raises(lg.LivegradError) as caught:
@@ -121,7 +121,7 @@ def test_a_file_is_decoded_as_python_decodes_it(start: bytes, folder: Path) -> N
     assert float(engine.read(shade)) == 10.0
 
 
-def test_modules_beside_the_file_are_followed_also_those_that_they_import(folder: Path) -> None:
+def test_imported_modules_are_followed_directly_and_indirectly(folder: Path) -> None:
     (folder / "lg_watch_inner.py").write_text("BASE = 1.0\n")
     (folder / "lg_watch_outer.py").write_text("from lg_watch_inner import BASE\ndef gain():\n    return BASE * 10.0\n")
     text = "from lg_watch_outer import gain\ndef shade(x=2.0):\n    return x * gain()\n"
@@ -129,7 +129,7 @@ def test_modules_beside_the_file_are_followed_also_those_that_they_import(folder
     assert engine.step().ok
     assert float(engine.read(shade)) == 20.0
     assert engine.step().ran == ()
-    (folder / "lg_watch_inner.py").write_text("BASE = 2.0\n")  # as long as before: bytecode files must not count
+    (folder / "lg_watch_inner.py").write_text("BASE = 2.0\n")  # of the same size: bytecode files must be ignored
     assert engine.step().ran == ("shade",)
     assert float(engine.read(shade)) == 40.0
     (folder / "lg_watch_inner.py").write_text("BASE = \n")
@@ -141,7 +141,7 @@ def test_modules_beside_the_file_are_followed_also_those_that_they_import(folder
     assert float(engine.read(shade)) == 60.0
 
 
-def test_a_module_that_the_file_comes_to_import_is_followed(folder: Path) -> None:
+def test_a_newly_imported_module_is_followed(folder: Path) -> None:
     engine, shade, file = watched(folder)
     engine.step()
     (folder / "lg_watch_late.py").write_text("GAIN = 5.0\n")
@@ -152,7 +152,7 @@ def test_a_module_that_the_file_comes_to_import_is_followed(folder: Path) -> Non
     assert float(engine.read(shade)) == 12.0
 
 
-def test_a_removed_block_is_no_longer_followed_and_one_that_is_added_again_is(folder: Path) -> None:
+def test_a_removed_block_is_not_followed_until_it_is_added_again(folder: Path) -> None:
     engine, shade, file = watched(folder)
     engine.step()
     engine.remove(shade)
@@ -168,8 +168,8 @@ def test_a_removed_block_is_no_longer_followed_and_one_that_is_added_again_is(fo
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_saves_give_what_the_last_good_version_computes(seed: int, folder: Path) -> None:
-    """The model: a file that does not run changes nothing; one that runs decides the value."""
+def test_after_random_saves_the_last_valid_version_runs(seed: int, folder: Path) -> None:
+    """The model: a file that fails changes nothing; a file that runs determines the value."""
     choose = random.Random(seed)
     helper = folder / f"lg_watch_random_{seed}.py"
     helper.write_text("GAIN = 1\n")
@@ -198,7 +198,7 @@ def test_random_saves_give_what_the_last_good_version_computes(seed: int, folder
         assert float(engine.read(shade)) == 2.0 * good_gain + good_offset
 
 
-def test_a_module_that_was_saved_while_the_file_did_not_import_it_is_run_anew(folder: Path) -> None:
+def test_a_module_saved_while_it_was_not_imported_is_reloaded(folder: Path) -> None:
     helper = folder / "helper_that_comes_back.py"
     helper.write_text("OFFSET = 1.0\n")
     text = "from helper_that_comes_back import OFFSET\ndef shade(x=2.0):\n    return x + OFFSET\n"
@@ -215,7 +215,7 @@ def test_a_module_that_was_saved_while_the_file_did_not_import_it_is_run_anew(fo
     assert float(engine.read(shade)) == 12.0
 
 
-def test_a_module_that_was_saved_before_another_file_was_watched_is_run_anew_for_both(folder: Path) -> None:
+def test_a_module_saved_before_a_second_watch_is_reloaded_for_both_files(folder: Path) -> None:
     helper, second = folder / "lg_watch_shared.py", folder / "second.py"
     helper.write_text("OFFSET = 1.0\n")
     (folder / "lg_watch_between.py").write_text("from lg_watch_shared import OFFSET\n")
@@ -228,10 +228,10 @@ def test_a_module_that_was_saved_before_another_file_was_watched_is_run_anew_for
     light = lg.live.watch(engine, second, "light")
     assert engine.step().ok
     assert float(engine.read(light)) == 15.0
-    assert float(engine.read(first)) == 12.0  # through a module that the second file knows nothing of
+    assert float(engine.read(first)) == 12.0  # through a module that the second file does not import
 
 
-def test_what_is_saved_while_it_is_loaded_is_loaded_again(folder: Path) -> None:
+def test_a_file_saved_while_it_is_loaded_is_reloaded(folder: Path) -> None:
     helper = folder / "lg_watch_meanwhile.py"
     helper.write_text("OFFSET = 1.0\n")
     text = """
@@ -267,7 +267,7 @@ def test_a_module_that_only_the_function_imports_is_followed(folder: Path, monke
         assert float(engine.read(shade)) == 2.0 + offset
 
 
-def test_a_module_that_is_wrong_when_it_is_first_imported_is_followed(folder: Path) -> None:
+def test_a_module_that_fails_at_its_first_import_is_followed(folder: Path) -> None:
     engine, shade, file = watched(folder)
     engine.step()
     helper = folder / "lg_watch_wrong.py"
@@ -280,7 +280,7 @@ def test_a_module_that_is_wrong_when_it_is_first_imported_is_followed(folder: Pa
 
 
 @pytest.mark.parametrize("line", ["sys.path.pop(0)", "sys.path = sys.path[1:]", "sys.meta_path.pop(0)"])
-def test_a_file_may_edit_where_python_looks_for_modules(line: str, folder: Path) -> None:
+def test_a_file_can_edit_sys_path(line: str, folder: Path) -> None:
     before = list(sys.path), list(sys.meta_path)
     engine, shade, file = watched(folder)
     file.write_text(f"import sys\n{line}\ndef shade(x=2.0):\n    return x * 5.0\n")
@@ -322,7 +322,7 @@ def test_a_watched_block_is_followed_wherever_it_is_put(place: str, frame_betwee
     assert not engine.step().ok
 
 
-def test_a_function_that_no_block_can_have_is_wrong_where_it_is_written(folder: Path) -> None:
+def test_an_unsuitable_function_is_reported_at_its_line(folder: Path) -> None:
     engine, _, file = watched(folder)
     engine.step()
     file.write_text("\n\ndef shade(*x):\n    return x\n")

@@ -1,4 +1,4 @@
-"""What a frame costs, counted in calls of Python functions: it depends on what changed, not on how much there is."""
+"""The cost of a frame, in calls of Python functions: it depends on the changes and not on the size of the graph."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NUMBERS = np.arange(4, dtype=np.float32)
 
 
 def calls_of(action: Callable[[], Any], where: str = "") -> int:
-    """How many Python functions an action calls, in files of some folder.
+    """The number of calls of Python functions that an action makes, in files of some folder.
 
-    The least of several counts is free of what collections call.
+    The minimum of several counts excludes calls from garbage collections.
     """
     count = 0
 
@@ -35,7 +35,7 @@ def calls_of(action: Callable[[], Any], where: str = "") -> int:
 
 
 def chain(blocks: int, nested: bool = False, backend: str = "cpu") -> tuple[Engine, list[Any]]:
-    """Blocks that each double what the one before gives, after their first frame; each in a composite, if asked for."""
+    """A chain of blocks that double their input, after the first frame; with `nested`, each in a composite."""
     engine = Engine(backend)
     made: list[Any] = []
     before: Any = None
@@ -67,17 +67,17 @@ def frame_with(engine: Engine, made: list[Any], gain: float) -> Callable[[], Any
     return frame
 
 
-def test_a_hot_change_of_one_block_costs_the_same_among_few_and_many():
+def test_the_cost_of_a_hot_change_is_independent_of_the_graph_size():
     counts = []
     for blocks, nested in ((4, False), (80, False), (4, True), (80, True)):
         engine, made = chain(blocks, nested)
-        frame_with(engine, made, 3.0)()  # from now on everything that is derived from the plan is there
+        frame_with(engine, made, 3.0)()  # computes everything that is derived from the plan
         counts.append(min(calls_of(frame_with(engine, made, gain)) for gain in (4.0, 5.0, 6.0)))
     assert counts[0] == counts[1]
     assert counts[2] == counts[3]
 
 
-def test_a_frame_without_changes_looks_at_nothing():
+def test_the_cost_of_a_frame_without_changes_is_independent_of_the_graph_size():
     counts = []
     for blocks in (4, 80):
         engine, _ = chain(blocks)
@@ -86,7 +86,7 @@ def test_a_frame_without_changes_looks_at_nothing():
     assert counts[0] == counts[1]
 
 
-def test_an_edit_that_was_refused_is_not_tried_again_until_something_changes():
+def test_a_rejected_edit_is_not_retried_until_something_changes():
     engine, made = chain(4)
     attempts = 0
 
@@ -99,7 +99,7 @@ def test_an_edit_that_was_refused_is_not_tried_again_until_something_changes():
     for _ in range(5):
         assert not engine.step().ok
     assert attempts == 1
-    engine.set(made[2]["gain"], 7.0)  # numbers still reach the plan that runs
+    engine.set(made[2]["gain"], 7.0)  # numbers still reach the running plan
     assert not engine.step().ok
     np.testing.assert_array_equal(engine.read(made[3], running=True), NUMBERS * 56)  # by 2, 2, 7 and 2
     edit(engine, made[1], lambda x, gain=2.0: x + gain)

@@ -62,7 +62,7 @@ def test_a_shape_that_is_added_to_and_cut_in_turns_is_one_way_of_both_kinds() ->
     choices = split(lg.ir.trace(turns, f32, f32), most=32)
     assert not any(isinstance(part, Nested) for part in choices.root.parts)
     assert {"min", "max"} == set(choices.root.kinds)
-    assert 16 <= choices.number <= 32
+    assert 16 <= choices.leaf_count <= 32
 
 
 def test_large_members_are_cut_too_and_a_negated_union_is_an_intersection() -> None:
@@ -188,7 +188,7 @@ def check_signs(function: Function, *, levels: int = 5) -> int:
             known = undecided & ~np.isnan(value)
             np.testing.assert_array_equal(value[known] < 0, plain[known] < 0)
         chosen = np.flatnonzero(undecided)
-        left_out += int(choices.number * len(chosen) - sum(np.bitwise_count(word[chosen]).sum() for word in left))
+        left_out += int(choices.leaf_count * len(chosen) - sum(np.bitwise_count(word[chosen]).sum() for word in left))
         half = side / 2
         x = (x[chosen, None] + [0, half, 0, half]).reshape(-1)
         y = (y[chosen, None] + [0, 0, half, half]).reshape(-1)

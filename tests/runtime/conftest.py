@@ -1,4 +1,4 @@
-"""Fixtures that these tests share with others."""
+"""Fixtures for the tests of the run time."""
 
 from tests.kernel_caches import without_caches
 

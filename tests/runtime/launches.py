@@ -1,4 +1,4 @@
-"""Runs launches of the kernels that products are made of, on memory of their own."""
+"""Runs launches of product kernels on separate memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from livegrad.runtime.cpu.native.pool import threads
 
 
 def run(launches: Launches, shapes: TileShapes, places: dict[str, int]) -> None:
-    """The launches on memory of their own, which must hold nothing in particular beforehand."""
+    """Runs the launches on separate memory with arbitrary initial contents."""
     sizes = {"workspace": launches.workspace, "between": launches.between, "scratch": launches.scratch * threads()}
     memory = {name: np.full(size + 64, 0xFF, np.uint8) for name, size in sizes.items()}
     every = {name: -(-array.ctypes.data // 64) * 64 for name, array in memory.items()} | places

@@ -1,4 +1,4 @@
-"""Runs a piece of Python in a process of its own, with a cache directory of its own."""
+"""Runs Python code in a subprocess with a separate cache directory."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def _environment(cache: Path | str) -> dict[str, str]:
 
 
 def run_python(code: str, cache: Path | str, *, timeout: float = 60.0) -> str:
-    """What the program prints; a failure shows its errors."""
+    """Runs the program and returns its output; a failure shows its errors."""
     command = [sys.executable, "-c", START + textwrap.dedent(code)]
     done = subprocess.run(command, env=_environment(cache), capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -1,4 +1,4 @@
-"""Kernels that are shared with threads which are awake have the bits of one thread, in any number of chunks."""
+"""Brief kernels that awake threads share have the bits of one thread, for any number of chunks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_chunks_and_threads_do_not_change_bits(seed: int, monkeypatch: pytest.Mo
     shape = tuple(int(size) for size in choose.choice([3, 17, 64, 131, 260], size=2))
     grid = choose.normal(size=shape)
     threads = pool.threads()
-    found = []
+    actual = []
     try:
         for chunk_cost, brief_cost, count in ((1e18, 0.0, 1), (10.0, 1e18, 3), (10.0, 0.0, 2), (1e5, 1e18, 2)):
             monkeypatch.setattr(split_into_items, "CHUNK_COST", chunk_cost)
@@ -54,8 +54,8 @@ def test_chunks_and_threads_do_not_change_bits(seed: int, monkeypatch: pytest.Mo
             pool.set_threads(count)
             with fresh_session():
                 run = lg.jit(program)
-                found += [np.array(run(lg.asarray(grid))) for _ in range(3)]
+                actual += [np.array(run(lg.asarray(grid))) for _ in range(3)]
     finally:
         pool.set_threads(threads)
-    for other in found[1:]:
-        np.testing.assert_array_equal(other, found[0])
+    for other in actual[1:]:
+        np.testing.assert_array_equal(other, actual[0])

@@ -1,4 +1,4 @@
-"""The thread that compiles beside Python's: its code is LLVM's, refusals are explained, forks and ends are survived."""
+"""The compile thread: its code equals LLVM's, rejected modules raise errors, and forks and exits work."""
 
 import ctypes
 import os
@@ -27,8 +27,8 @@ def _begin(text: str, verified: bool = True) -> PendingModule:
     return PendingModule(text, ("f",), {}, verified)
 
 
-def _value(made: NativeFunction, argument: int) -> int:
-    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(made.addresses["f"])(argument)
+def _value(function: NativeFunction, argument: int) -> int:
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(function.addresses["f"])(argument)
 
 
 @pytest.fixture(params=[1, 2], ids=["one processor", "two processors"])
@@ -37,25 +37,25 @@ def _processors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("_processors")
-def test_it_makes_the_code_that_anybody_makes() -> None:
+def test_it_compiles_the_same_code_as_the_caller() -> None:
     texts = [_text(number) for number in range(5)]
-    begun = [_begin(text) for text in texts]
-    begun[-1].compile_here()
-    found = [one.finish() for one in begun]
-    assert [image for image, _ in found] == [compile_image(text, 0) for text in texts]
-    assert [_value(made, 7) for _, made in found] == [0, 7, 14, 21, 28]
+    pending = [_begin(text) for text in texts]
+    pending[-1].compile_here()
+    actual = [one.finish() for one in pending]
+    assert [image for image, _ in actual] == [compile_image(text, 0) for text in texts]
+    assert [_value(function, 7) for _, function in actual] == [0, 7, 14, 21, 28]
 
 
 @pytest.mark.usefixtures("_processors")
-def test_it_links_what_a_text_imports() -> None:
+def test_it_links_imports_of_a_module() -> None:
     text = "declare i64 @g(i64)\ndefine i64 @f(i64 %x) {\n  %y = call i64 @g(i64 %x)\n  ret i64 %y\n}"
     _, imported = _begin(_text(6)).finish()
-    _, made = PendingModule(text, ("f",), {"g": imported.address}).finish()
-    assert _value(made, 7) == 42
+    _, function = PendingModule(text, ("f",), {"g": imported.address}).finish()
+    assert _value(function, 7) == 42
 
 
 @pytest.mark.usefixtures("_processors")
-def test_what_llvm_refuses_is_told_with_its_line() -> None:
+def test_errors_of_llvm_have_a_line() -> None:
     with pytest.raises(NativeCompileError, match="line 2"):
         _begin("define void @f() {\n  nonsense\n}").finish()
     with pytest.raises(NativeCompileError, match="nowhere"):
@@ -68,33 +68,33 @@ def test_a_contradiction_is_found_where_texts_are_verified() -> None:
         _begin(CONTRADICTION, verified=True).finish()
 
 
-def test_more_jobs_than_can_wait_are_done() -> None:
-    begun = [_begin(_text(number)) for number in range(2 * MAX_WAITING + 3)]
-    assert [_value(one.finish()[1], 2) for one in begun] == [2 * number for number in range(len(begun))]
+def test_more_jobs_than_the_queue_has_room_for_run() -> None:
+    pending = [_begin(_text(number)) for number in range(2 * MAX_WAITING + 3)]
+    assert [_value(one.finish()[1], 2) for one in pending] == [2 * number for number in range(len(pending))]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems place threads themselves")
 @pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2, reason="one processor only")
-def test_the_thread_leaves_the_caller_its_processor() -> None:
+def test_the_thread_avoids_the_processor_of_the_caller() -> None:
     allowed = os.sched_getaffinity(0)
-    for number in range(2):  # the first job starts the thread, if none did before
+    for number in range(2):  # the first job starts the thread, if it is not running
         assert _value(_begin(_text(number)).finish()[1], 5) == 5 * number
     thread = next(thread for thread in threading.enumerate() if thread.name == "livegrad-compile")
-    own = os.sched_getaffinity(thread.native_id or 0)
-    assert own < allowed
-    assert len(own) == len(allowed) - 1
+    processors = os.sched_getaffinity(thread.native_id or 0)
+    assert processors < allowed
+    assert len(processors) == len(allowed) - 1
 
 
 @pytest.mark.usefixtures("own_session")
-def test_code_that_nobody_holds_is_freed() -> None:
+def test_unreferenced_code_is_freed() -> None:
     alive = stats().alive
-    held = [_begin(_text(number)).finish()[1] for number in range(3)]
+    functions = [_begin(_text(number)).finish()[1] for number in range(3)]
     assert stats().alive == alive + 3
-    del held
+    del functions
     assert stats().alive == alive
 
 
-def test_a_text_that_nobody_waits_for_any_more_may_be_dropped() -> None:
+def test_a_pending_module_may_be_dropped() -> None:
     for number in range(40):
         _begin(_text(number))
         _begin("nonsense")
@@ -103,11 +103,11 @@ def test_a_text_that_nobody_waits_for_any_more_may_be_dropped() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_child_of_a_fork_has_a_thread_of_its_own() -> None:
-    begun = [_begin(_text(number)) for number in range(20)]
+def test_the_child_of_a_fork_has_its_own_thread() -> None:
+    pending = [_begin(_text(number)) for number in range(20)]
 
     def computes_all() -> bool:
-        return [_value(one.finish()[1], 2) for one in (*begun, _begin(_text(20)))] == [*range(0, 42, 2)]
+        return [_value(one.finish()[1], 2) for one in (*pending, _begin(_text(20)))] == [*range(0, 42, 2)]
 
     assert run_in_fork(computes_all) == 0
     assert computes_all()
@@ -121,11 +121,11 @@ atexit.register(lambda: print(len(begun[0].finish()[0]) > 0))
 """
 
 
-def test_a_process_may_end_while_it_works(tmp_path: Path) -> None:
+def test_a_process_may_exit_during_a_compilation(tmp_path: Path) -> None:
     assert run_python(ENDING, tmp_path).split() == ["True"]
 
 
-def test_jobs_may_begin_while_another_thread_asks_whether_there_are_any() -> None:
+def test_jobs_may_start_while_another_thread_queries_the_queue() -> None:
     side = compile_thread._CompileThread()
 
     class Job:

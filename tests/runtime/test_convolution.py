@@ -1,4 +1,4 @@
-"""Convolutions by our own code: every way to pack windows, every cut and width of vectors against the definition."""
+"""Native convolutions: all packings, partitions and vector widths, compared with the definition."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ROWS: list[Row] = [
 
 
 def native(x: np.ndarray, w: np.ndarray, row: Row, shapes: TileShapes | None = None) -> tuple[np.ndarray, Launches]:
-    """The convolution by our own code, and its launches."""
+    """The native convolution, and its launches."""
     _, _, stride, dilation, groups = row
     rows, size = w.shape[0] // groups, x.itemsize
     counts = [(n - (k - 1) * dilation - 1) // stride + 1 for n, k in zip(x.shape[2:], w.shape[2:], strict=True)]
@@ -71,7 +71,7 @@ def native(x: np.ndarray, w: np.ndarray, row: Row, shapes: TileShapes | None = N
 
 
 def expected(x: np.ndarray, w: np.ndarray, row: Row) -> tuple[np.ndarray, np.ndarray]:
-    """The definition in double precision, and the bound on the rounding of sums of so many products."""
+    """The definition in double precision, and a bound on rounding errors."""
     _, _, stride, dilation, groups = row
     rank = x.ndim - 2
     attributes: dict[str, Any] = {"strides": (stride,) * rank, "dilation": (dilation,) * rank, "groups": groups}
@@ -86,7 +86,7 @@ def expected(x: np.ndarray, w: np.ndarray, row: Row) -> tuple[np.ndarray, np.nda
 def made(row: Row, dtype: str, turned: bool = False) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(1)
     x, w = (rng.standard_normal(shape).astype(dtype) for shape in row[:2])
-    # As gradients by kernels read them: the first two dimensions exchanged.
+    # As gradients by kernels read them, with the first two dimensions exchanged.
     return tuple(np.ascontiguousarray(a.swapaxes(0, 1)).swapaxes(0, 1) if turned else a for a in (x, w))  # type: ignore[return-value]
 
 
@@ -122,7 +122,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
         assert len(set(results)) == 1
 
 
-def test_long_sums_of_few_results_are_cut_into_parts() -> None:
+def test_long_sums_of_few_results_are_split_into_parts() -> None:
     row: Row = ((3, 16, 40, 40), (32, 16, 38, 38), 1, 1, 1)
     _, launches = native(*made(row, "float32"), row)
     assert [step.kernel.split("_")[0] for step in launches.steps] == ["convolve", "sum", "pack"]
@@ -131,9 +131,9 @@ def test_long_sums_of_few_results_are_cut_into_parts() -> None:
 
 def test_windows_are_packed_in_memory_that_does_not_grow_with_the_image() -> None:
     small, large = (((8, 16, size, size), (32, 16, 3, 3), 1, 1, 1) for size in (34, 130))
-    found = [native(*made(row, "float32"), row)[1] for row in (small, large)]
-    assert max(launches.scratch for launches in found) < 1 << 16
-    assert [launches.workspace + launches.between for launches in found] == [0, 0]
+    actual = [native(*made(row, "float32"), row)[1] for row in (small, large)]
+    assert max(launches.scratch for launches in actual) < 1 << 16
+    assert [launches.workspace + launches.between for launches in actual] == [0, 0]
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------
@@ -143,14 +143,14 @@ def same(x: Any, w: Any) -> Any:
     return convolve(x, w, strides=(1, 1), padding=((1, 1), (1, 1)), dilation=(1, 1), groups=1)
 
 
-def test_a_convolution_and_both_gradients_run_no_step_of_the_host() -> None:
+def test_a_convolution_and_both_gradients_run_no_host_steps() -> None:
     function = trace(same, Tensor(f32, (4, 3, 16, 16)), Tensor(f32, (8, 3, 3, 3)))
     rng = np.random.default_rng(0)
     x, w, ct = (rng.standard_normal(s).astype(np.float32) for s in ((4, 3, 16, 16), (8, 3, 3, 3), (4, 8, 16, 16)))
     gradient = vjp(function)
     compiled = compile_function(gradient)
-    for found, wanted in zip(compiled(x, w, ct), evaluate(gradient, x, w, ct), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    for actual, wanted in zip(compiled(x, w, ct), evaluate(gradient, x, w, ct), strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4)
     assert compiled.plan({}).only_kernels
     assert compiled.plan({}).step_counts[1] == 2
 
@@ -163,7 +163,7 @@ def test_the_image_is_padded_once_for_the_convolution_and_the_gradient_by_its_ke
     types = Tensor(f32, (4, 3, 16, 16)), Tensor(f32, (8, 3, 3, 3)), Tensor(f32, (4, 8, 16, 16))
     plan = compile_plan(trace(both, *types), CPU)
     assert len([b for b in plan.buffers if b.name == "pad"]) == 1
-    # All are read where they lie: but for the padding, nothing is moved beside the result of the gradient.
+    # All operands are read in place: besides padding, only the result of the gradient is copied.
     kernels = [step for step in plan.steps if isinstance(step, KernelStep) and step.results[0].name != "pad"]
     assert [(step.inputs[0].name, step.results[0].shape) for step in kernels] == [("convolve", (8, 3, 3, 3))]
 

@@ -1,4 +1,4 @@
-"""What loops cost as arrays and numbers of iterations grow, counted in plans, code and Python calls."""
+"""How the cost of loops grows with array sizes and iterations, counted in plans, code and Python calls."""
 
 # ruff: noqa: F821  (names of sizes are variables of a captured function)
 # pyright: reportUndefinedVariable=false, reportReturnType=false, reportInvalidTypeForm=false
@@ -24,7 +24,7 @@ from livegrad.tensors.handle import wrap
 from livegrad.tensors.tracing import trace_call
 
 SMALL, LARGE = 1_000, 10_000_000
-WRITES = 500  # in each program below, whatever the size of the array
+WRITES = 500  # in each program below, for all array sizes
 
 
 def set_element(i: Any, x: Any) -> Any:
@@ -101,14 +101,14 @@ def test_a_write_in_a_loop_runs_the_same_code_at_a_thousand_and_at_ten_million_e
         plan = plan_of(traced(PROGRAMS[name], (size,)).function)
         loops = kernels_of_loops(plan)
         assert loops, f"no native loop writes in place:\n{plan}"
-        own = [emit_kernel(lower_loops(for_cpu(step, CPU, vector_bytes=64))).text for step in loops]
-        texts.append([text.replace(f" {size}", " SIZE") for text in own])  # an index from the end adds the size
+        kernel_texts = [emit_kernel(lower_loops(for_cpu(step, CPU, vector_bytes=64))).text for step in loops]
+        texts.append([text.replace(f" {size}", " SIZE") for text in kernel_texts])  # a negative index adds the size
     assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nothing_but_the_argument_is_copied_for_writes_in_a_loop(name: str) -> None:
-    """The caller keeps the argument, so it is read and written once. All else moves the same bytes at both sizes."""
+    """The caller keeps the argument, so it is copied once. All other traffic is the same at both sizes."""
 
     def bytes_beside_the_copy(size: int) -> int:
         plan = plan_of(traced(PROGRAMS[name], (size,)).function)
@@ -177,7 +177,7 @@ NESTS: dict[str, Callable[[int], Callable[..., Any]]] = {
 
 
 def python_calls(program: Callable[..., Any], array: Any) -> int:
-    """How many calls the interpreter sees while a compiled program runs."""
+    """The number of Python calls while a compiled program runs."""
     function = trace_call(program, [lg.asarray(array).type], "program")
     plan = CompiledPlan.from_plan(plan_of(function.function), run_function)
     arguments = [array, *(np.asarray(wrap(node)) for node in function.captures)]
@@ -186,7 +186,7 @@ def python_calls(program: Callable[..., Any], array: Any) -> int:
 
 
 def events_of(action: Callable[[], Any]) -> int:
-    """How many calls and returns the interpreter sees."""
+    """The number of Python calls and returns."""
     events: list[str] = []
     sys.setprofile(lambda frame, event, argument: events.append(event))
     try:
@@ -212,7 +212,7 @@ def test_a_jitted_scan_over_positions_in_a_scan_costs_no_python_calls_an_iterati
         run(x)
         return events_of(lambda: run(x))
 
-    assert calls(4_000) < calls(1_000) + 100  # what tensors take that are collected meanwhile
+    assert calls(4_000) < calls(1_000) + 100  # for tensors that are collected meanwhile
 
 
 @lg.function
@@ -226,7 +226,7 @@ def kernel(a: lg.inout[lg.array[float, "n", "m"]], steps: int):
 def test_array_kernels_cost_no_python_calls_an_iteration() -> None:
     def calls(steps: int) -> int:
         array = np.ones((9, 8))
-        for _ in range(3):  # the first call compiles, and the second remembers how to call
+        for _ in range(3):  # the first call compiles, and the second caches the call
             kernel(array, steps)
         return events_of(lambda: kernel(array, steps))
 

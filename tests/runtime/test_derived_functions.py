@@ -1,4 +1,4 @@
-"""Functions that passes derive: what one process has compiled, another runs without deriving it."""
+"""Derived functions: a later process runs what an earlier one compiled, without deriving the function."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ POINTS = np.linspace(-2, 2, 512, dtype=np.float32)
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, own_session: None) -> ObjectCache:
-    own = ObjectCache(CacheSettings(tmp_path / "cache"))
-    set_default_cache(own)
-    return own
+    cache = ObjectCache(CacheSettings(tmp_path / "cache"))
+    set_default_cache(cache)
+    return cache
 
 
 class Deriving:
-    """Slopes over all elements, and how often they were derived."""
+    """Gradients over all elements, and how often they were derived."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -49,20 +49,20 @@ def as_in_a_new_process() -> None:
 
 def slopes(source: lg.ir.Function, name: str = "slopes") -> tuple[int, Any]:
     deriving = Deriving()
-    found = DerivedFunction(source, name, deriving)(POINTS, np.ones_like(POINTS))
-    return deriving.count, found
+    actual = DerivedFunction(source, name, deriving)(POINTS, np.ones_like(POINTS))
+    return deriving.count, actual
 
 
 def test_a_second_process_derives_nothing_and_computes_the_same_bits() -> None:
     first, expected = slopes(square())
     as_in_a_new_process()
-    again, found = slopes(square())
+    again, actual = slopes(square())
     assert (first, again) == (1, 0)
-    for own, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(own, other)
+    for result, other in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(result, other)
 
 
-def test_another_source_another_name_and_another_compiler_are_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_source_name_or_compiler_has_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
     slopes(square())
     as_in_a_new_process()
     assert slopes(square(2.0))[0] == 1
@@ -71,7 +71,7 @@ def test_another_source_another_name_and_another_compiler_are_something_else(mon
     assert slopes(square())[0] == 1
 
 
-def test_arguments_that_must_be_converted_are_as_those_of_the_derived_function() -> None:
+def test_arguments_are_converted_like_those_of_the_derived_function() -> None:
     source = lg.ir.trace(lambda x, k: x * k, lg.f32, lg.f32)
     deriving = Deriving()
     derived = DerivedFunction(source, "slopes", deriving)
@@ -85,17 +85,17 @@ def test_arguments_that_must_be_converted_are_as_those_of_the_derived_function()
     ):
         fresh = DerivedFunction(source, "slopes", Deriving())
         try:
-            found = fresh(*arguments)
+            actual = fresh(*arguments)
         except lg.LivegradError as error:
             with pytest.raises(type(error)):
                 derived.compiled(*arguments)
         else:
-            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(actual, expected)
     with pytest.raises(lg.LivegradError):
         DerivedFunction(source, "slopes", Deriving())(POINTS[:3], one, POINTS[:4], one)
 
 
-def test_code_whose_checks_name_lines_is_derived_anew() -> None:
+def test_code_with_checks_is_derived_again() -> None:
     source = lg.ir.trace(lambda a, b: a // b, lg.i32, lg.i32)
     numbers = np.arange(1, 9, dtype=np.int32)
     for _ in range(2):
@@ -123,7 +123,7 @@ def test_a_number_is_derived_once_for_all_processes(cache: ObjectCache) -> None:
     assert derived_number(square(2.0), "nodes", lambda function: 8) == 8
 
 
-def test_a_function_inside_has_the_digest_that_it_has_alone() -> None:
+def test_a_nested_function_has_the_same_digest_as_alone() -> None:
     inner = square(3.0)
     outer = lg.ir.trace(lambda x: lg.ops.call(x, function=inner) + 1.0, lg.f32)
     function_digest(outer)

@@ -1,4 +1,4 @@
-"""The first call of a function: kernels are written once, and compiled beside Python, alone or together."""
+"""The first call of a function: each kernel is emitted once and compiled in the background, alone or with others."""
 
 import threading
 from collections.abc import Callable
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("without_caches")
 
 
 class Log:
-    """What happened, in order."""
+    """Events in order."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.events: list[str] = []
@@ -50,7 +50,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 
 
 def _three_kernels(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
-    """A sum along rows, one down columns, and a running one."""
+    """A sum over rows, a sum over columns, and a cumulative sum."""
     down = ops.reduce(x * 1.25, kind="sum", axes=(0,))
     running = ops.cumulative(x, kind="sum", axis=0, reverse=False, exclusive=False)
     return ops.reduce(ops.sin(x), kind="sum", axes=(1,)), down, running
@@ -61,31 +61,31 @@ def _expected() -> tuple[np.ndarray, ...]:
     return np.sin(wide).sum(1), (wide * 1.25).sum(0), wide.cumsum(0)
 
 
-def test_what_comes_while_something_is_compiled_is_compiled_together(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_arrive_during_a_compilation_share_a_module(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "is_idle", lambda: False)
     monkeypatch.setattr(tiers, "_FULL_MODULE_LINES", 10_000)
     results = CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.events == ["written", "written", "written", "compiled"]
-    for found, expected in zip(results, _expected(), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+    for actual, expected in zip(results, _expected(), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
 
 
-def test_what_comes_while_nothing_is_compiled_is_compiled_at_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_compiled_at_once_while_the_thread_is_idle(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "is_idle", lambda: True)
     results = CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.events == ["written", "compiled"] * 3
-    for found, expected in zip(results, _expected(), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+    for actual, expected in zip(results, _expected(), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
 
 
-def test_a_long_text_does_not_wait_for_others(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_module_is_compiled_alone(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "is_idle", lambda: False)
     monkeypatch.setattr(tiers, "_FULL_MODULE_LINES", 1)
     CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.count("compiled") == 3
 
 
-def test_kernels_that_are_alike_are_written_and_compiled_once(log: Log) -> None:
+def test_equal_kernels_are_emitted_and_compiled_once(log: Log) -> None:
     def twice(x: lg.ir.Node, y: lg.ir.Node) -> tuple[lg.ir.Node, lg.ir.Node]:
         first, second = (ops.reduce(z * 0.75, kind="sum", axes=(1,)) for z in (x, y))
         return first, second
@@ -95,15 +95,15 @@ def test_kernels_that_are_alike_are_written_and_compiled_once(log: Log) -> None:
     assert log.events == ["written", "compiled"]
 
 
-def test_a_function_that_is_known_writes_nothing(log: Log) -> None:
+def test_a_cached_function_emits_nothing(log: Log) -> None:
     CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     del log.events[:]
     CpuFunction(lg.ir.trace(_three_kernels, lg.ir.types.Tensor(lg.f32, (21, 300))))(np.ones((21, 300), np.float32))
     assert log.events == []
 
 
-def test_a_plan_is_bound_before_its_code_is_there(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Addresses are known before there is code: argument slots are filled meanwhile."""
+def test_a_plan_is_bound_before_its_code_is_compiled(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trampolines have addresses before there is code, so argument slots are filled during the compilation."""
     log.watch(tiers.BaselineCompiler, "finish", "waited for")
     log.watch(PlanSerialiser, "_argument_slots", "words")
     CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
@@ -113,19 +113,19 @@ def test_a_plan_is_bound_before_its_code_is_there(log: Log, monkeypatch: pytest.
 
 def test_threads_that_need_the_same_code_all_wait_for_it() -> None:
     functions = [CpuFunction(lg.ir.trace(_three_kernels, ROWS)) for _ in range(4)]
-    found: list[Any] = []
-    threads = [threading.Thread(target=lambda f=f: found.append(f(VALUES))) for f in functions]
+    actual: list[Any] = []
+    threads = [threading.Thread(target=lambda f=f: actual.append(f(VALUES))) for f in functions]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 4
-    for results in found[1:]:
-        assert all(np.array_equal(a, b) for a, b in zip(results, found[0], strict=True))
+    assert len(actual) == 4
+    for results in actual[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results, actual[0], strict=True))
 
 
-def test_products_look_at_each_way_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it stands and turned: what is chosen is not worked out again."""
+def test_each_product_considers_each_strategy_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Direct and transposed: the chosen strategy is not computed again."""
     log = Log(monkeypatch)
     log.watch(matmul, "_tiled", "tiles")
     product = matmul.Product("float32", 1, 1, 48, 40, 32, matmul.Operand(128, 4, 0, 0), matmul.Operand(160, 4, 0, 0))
@@ -133,14 +133,14 @@ def test_products_look_at_each_way_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert log.count("tiles") == 2
 
 
-def test_kernels_are_written_before_there_is_a_whole_plan(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_emitted_before_the_plan_is_complete(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "is_idle", lambda: True)
     log.watch(plan_passes, "allocate_arena", "planned")
     CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.events == [*["written", "compiled"] * 3, "planned"]
 
 
-def test_a_kernel_in_a_chain_is_written_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_in_a_chain_is_emitted_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         row_chains, "default_threads", lambda: 2
     )  # with many processors, blocks of rows would be too small
@@ -149,15 +149,15 @@ def test_a_kernel_in_a_chain_is_written_once(log: Log, monkeypatch: pytest.Monke
         return ops.matmul(ops.tanh(ops.matmul(x, first)), second)
 
     shapes = (256, 64), (64, 96), (96, 64)
-    given = [np.random.default_rng(3).standard_normal(shape).astype(np.float32) for shape in shapes]
+    arguments = [np.random.default_rng(3).standard_normal(shape).astype(np.float32) for shape in shapes]
     compiled = CpuFunction(lg.ir.trace(layers, *[lg.ir.types.Tensor(lg.f32, shape) for shape in shapes]))
-    result = compiled(*given)
+    result = compiled(*arguments)
     assert any(kernel.members for kernel in compiled.plan().serialised.kernels)
     assert log.count("written") == 1
-    np.testing.assert_allclose(result, np.tanh(given[0] @ given[1]) @ given[2], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(result, np.tanh(arguments[0] @ arguments[1]) @ arguments[2], rtol=1e-3, atol=1e-3)
 
 
-def test_what_waits_is_compiled_when_a_known_kernel_comes_and_nothing_else_is(
+def test_pending_kernels_are_compiled_when_a_cached_kernel_comes_and_the_thread_is_idle(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_idle = False

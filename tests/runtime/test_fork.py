@@ -33,7 +33,7 @@ def _two_threads() -> Iterator[None]:
     before = threads()
     set_threads(2)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks beside threads: that is the test
+        warnings.simplefilter("ignore", DeprecationWarning)  # these tests fork with threads on purpose
         yield
     set_threads(before)
 
@@ -59,7 +59,7 @@ def test_a_fork_compiles_and_checks() -> None:
     assert run_in_fork(child) == 0
 
 
-def test_a_fork_may_fork_again() -> None:
+def test_a_child_may_fork_again() -> None:
     run = _sum_of_squares()
     expected = run(VALUES)
     assert run_in_fork(lambda: run(VALUES) == expected and run_in_fork(lambda: run(VALUES) == expected) == 0) == 0

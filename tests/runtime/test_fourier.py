@@ -1,4 +1,4 @@
-"""Native Fourier transforms: values of NumPy for lengths, batches and layouts of all kinds; no step of the host."""
+"""Native Fourier transforms: NumPy's values for all kinds of lengths, batches and layouts, without host steps."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from livegrad.runtime.cpu.native.pool import set_threads, threads
 RNG = np.random.default_rng(5)
 DIGITS = {"complex64": 1e-6, "complex128": 1e-14, "float32": 1e-6, "float64": 1e-14}
 PRECISIONS = ("float32", "float64")
-# Radices and their products, lengths of one square and less, and lengths that are cut into columns and rows.
+# Radices and their products, lengths of up to one square, and lengths that are split into columns and rows.
 LENGTHS = (1, 2, 3, 5, 6, 7, 8, 11, 13, 16, 30, 49, 64, 77, 96, 243, 256, 360, 1000, 1024, 2187, 4096, 16384, 46656)
 
 
@@ -25,8 +25,8 @@ def draw(shape: tuple[int, ...], dtype: str) -> Any:
     return (values + 1j * RNG.standard_normal(shape) if dtype.startswith("complex") else values).astype(dtype)
 
 
-def assert_close(found: lg.Tensor, expected: Any) -> None:
-    value = found.numpy()
+def assert_close(actual: lg.Tensor, expected: Any) -> None:
+    value = actual.numpy()
     assert (value.dtype, value.shape) == (expected.dtype, expected.shape)
     assert np.abs(value - expected).max() <= DIGITS[value.dtype.name] * np.abs(expected).max()
 
@@ -44,7 +44,7 @@ def test_rows_of_any_number_are_transformed(length: int, real: str) -> None:
         assert_close(lg.fft.ifft(lg.asarray(x), norm="ortho"), np.fft.ifft(x, norm="ortho"))
         signal = draw((rows, length), real)
         assert_close(lg.fft.rfft(lg.asarray(signal)), np.fft.rfft(signal))
-        spectrum = draw((rows, length // 2 + 1), complex_of(real))  # with imaginary parts that are not read
+        spectrum = draw((rows, length // 2 + 1), complex_of(real))  # with imaginary parts that the transform ignores
         assert_close(lg.fft.irfft(lg.asarray(spectrum), n=length), np.fft.irfft(spectrum, length))
 
 
@@ -62,7 +62,7 @@ def test_transforms_along_any_axes_of_any_layout(shape: tuple[int, ...], real: s
 
 
 @pytest.mark.parametrize("length", [8, 60, 1024])
-def test_a_compiled_transform_has_no_step_of_the_host(length: int) -> None:
+def test_a_compiled_transform_has_no_host_steps(length: int) -> None:
     row, axes = Tensor(c64, (20, length)), {"axes": (0, 1), "inverse": True, "norm": "ortho"}
     real, half = Tensor(f64, (20, length)), Tensor(c64, (20, length + 1))
     for function, arguments in (
@@ -95,8 +95,8 @@ def test_bits_do_not_depend_on_the_rows_beside_a_row() -> None:
 
 def test_a_loop_of_transforms_is_the_transform_of_each() -> None:
     x = draw((6, 48), "complex128")
-    turned = lg.jit(lambda x: lg.fori_loop(0, 5, lambda i, x: lg.fft.fft(x, norm="ortho"), x))
-    assert_close(turned(lg.asarray(x)), np.fft.fft(x, norm="ortho"))  # four transforms are none
+    transformed = lg.jit(lambda x: lg.fori_loop(0, 5, lambda i, x: lg.fft.fft(x, norm="ortho"), x))
+    assert_close(transformed(lg.asarray(x)), np.fft.fft(x, norm="ortho"))  # four transforms are the identity
 
 
 def test_twiddle_factors_are_exact_at_quarters_and_accurate_elsewhere() -> None:

@@ -1,4 +1,4 @@
-"""Steps of NumPy run in parts, for several threads, with the bits that they have as a whole."""
+"""Host steps that are split among threads have the same bits as on one thread."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ POSITIVE = REAL @ np.swapaxes(REAL, 1, 2) + np.eye(8)
 
 @pytest.fixture(autouse=True)
 def parts(monkeypatch) -> list[int]:
-    """Two threads, for however little; how many parts each step had."""
+    """Splits all steps between two threads; records the number of parts of each step."""
     counted: list[int] = []
     run = host_steps._run_on_threads
     monkeypatch.setattr(host_steps, "_MIN_WORK", 0)
@@ -58,16 +58,16 @@ def test_a_transform_over_all_axes_goes_axis_by_axis(parts: list[int]) -> None:
     assert parts == [2] * 6
 
 
-def test_one_row_or_matrix_stays_whole(parts: list[int]) -> None:
+def test_one_row_or_matrix_is_not_split(parts: list[int]) -> None:
     lg.fft.fft(lg.asarray(WAVES[0, 0])).execute()
     lg.sort(lg.asarray(REAL[0, 0])).execute()
     lg.linalg.inv(lg.asarray(REAL[0])).execute()
-    lg.linalg.solve(lg.asarray(REAL[0]), lg.asarray(REAL)).execute()  # one matrix for all sides
-    lg.linalg.cholesky(lg.asarray(POSITIVE[:, :4, :4])).execute()  # too little for each
+    lg.linalg.solve(lg.asarray(REAL[0]), lg.asarray(REAL)).execute()  # one matrix for all right-hand sides
+    lg.linalg.cholesky(lg.asarray(POSITIVE[:, :4, :4])).execute()  # too little work for each
     assert parts == []
 
 
-def test_what_fails_in_any_part_is_told(parts: list[int]) -> None:
+def test_an_error_in_any_part_is_raised(parts: list[int]) -> None:
     for place in (0, 8):
         singular = REAL.copy()
         singular[place] = 0.0

@@ -49,7 +49,7 @@ def test_a_level_has_the_vectors_and_instructions_that_all_its_processors_have()
     assert [target.cpu for target in targets] == list(LEVELS)
 
 
-def test_a_level_that_the_processor_does_not_reach_is_refused() -> None:
+def test_a_level_that_the_processor_does_not_support_is_rejected() -> None:
     message = "this processor does not support x86-64-v4: it lacks avx512bw; unset LIVEGRAD_CPU"
     with pytest.raises(UsageError, match=message):
         target_of("x86-64-v4", missing="avx512bw")
@@ -109,7 +109,7 @@ def convert(code: llvm_jit.NativeFunction, name: str, values: np.ndarray, dtype:
     return result
 
 
-def test_every_half_is_widened_as_numpy_does(conversions: llvm_jit.NativeFunction) -> None:
+def test_all_halves_are_widened_like_numpys(conversions: llvm_jit.NativeFunction) -> None:
     halves = np.arange(65536, dtype=np.uint16).view(np.float16)
     widened, expected = convert(conversions, "widen", halves, np.float32), halves.astype(np.float32)
     numbers = ~np.isnan(halves)
@@ -121,7 +121,7 @@ def test_every_half_is_widened_as_numpy_does(conversions: llvm_jit.NativeFunctio
 def test_singles_are_rounded_to_halves_as_numpy_does(conversions: llvm_jit.NativeFunction) -> None:
     halves = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float32)
     bits = halves[~np.isnan(halves)].view(np.uint32)
-    # At each half, at the midpoint to the next, and one step to both sides of either.
+    # Each half, the midpoint to the next, and the neighbours of both.
     near = [
         bits + np.uint32(0x1000 * middle) + np.uint32(step & 0xFFFFFFFF) for middle in (0, 1) for step in (-1, 0, 1)
     ]

@@ -46,7 +46,7 @@ def folded(x: Node, y: Node) -> Node:
 
 
 def summed(x: Node, y: Node) -> Node:
-    """No number is carried in the backward pass: only the tensors are."""
+    """The backward pass carries no scalars, only the tensors."""
     return loop(5, lambda i, s: s + ops.lookup(x, i) * ops.lookup(y, i), number(0.0))[0]
 
 
@@ -67,7 +67,7 @@ def branching(x: Node, y: Node) -> Node:
 
 
 def choosing(x: Node, y: Node) -> Node:
-    """What the branches use is read outside of them."""
+    """The operands of the branches are read outside of them."""
 
     def step(i: Node, s: Node) -> Node:
         first, second = ops.lookup(x, i), ops.lookup(y, i) * ops.lookup(y, whole(0))
@@ -77,7 +77,7 @@ def choosing(x: Node, y: Node) -> Node:
 
 
 def by_value(x: Node, y: Node) -> Node:
-    """Where it reads depends on what it has read."""
+    """Its indices depend on elements that it has read."""
 
     def step(i: Node, s: Node) -> Node:
         place = ops.cast(ops.floor(ops.abs(s)), type=i64) % 5
@@ -87,7 +87,7 @@ def by_value(x: Node, y: Node) -> Node:
 
 
 def again(x: Node, y: Node) -> Node:
-    """The same element in every iteration, and the tensor used outside of the loop too."""
+    """The same element in each iteration; the tensor is also used outside the loop."""
     (s,) = loop(4, lambda i, s: s * ops.lookup(x, whole(2)) + ops.lookup(y, i), number(1.0))
     return s * ops.lookup(ops.reduce(x * x, kind="sum", axes=(0,)))
 
@@ -145,7 +145,7 @@ def test_the_whole_backward_pass_is_kernels(name: str) -> None:
 
 
 def random_reads(random: Random) -> Callable[[Node, Node], Node]:
-    """A loop with branches and loops inside, each of which reads the tensors somewhere, or does not."""
+    """A loop with inner branches and loops, some of which read the tensors."""
 
     def value(depth: int, i: Node, s: Node, x: Node, y: Node) -> Node:
         def inner(s: Node) -> Node:
@@ -218,8 +218,8 @@ def test_captured_functions_of_arrays() -> None:
             assert abs((values[0] - values[1]) / 2e-6 - gradient[place]) < 1e-7
 
 
-def test_what_is_added_to_is_a_copy() -> None:
-    """The sum of a loop starts as a tensor of the caller's, which stays what it was."""
+def test_updates_are_added_to_a_copy() -> None:
+    """The sum of a loop starts from the caller's tensor, which does not change."""
 
     def added(x: Node) -> Node:
         return ops.make_for_loop(whole(3), lambda i, t: ops.scatter_add(t, number(2.0), i), x)[0]
@@ -267,7 +267,7 @@ def edit_distance(a: Any) -> Any:
 
 
 def eliminate(a: Any) -> Any:
-    """LU by three loops, of which the inner ones get shorter."""
+    """LU by three loops; the inner ones get shorter."""
     size = a.shape[0]
 
     def step(k: Any, a: Any) -> Any:
@@ -321,7 +321,7 @@ def test_a_nest_of_loops_that_writes_elements_is_kernels(program: Callable[..., 
     assert host_steps(plan_of(program, argument)) == []
 
 
-def test_such_nests_compute_what_plain_python_does() -> None:
+def test_nests_compute_what_plain_python_computes() -> None:
     lower, upper = np.tril(e := lg.jit(eliminate)(lg.asarray(MATRIX)).numpy(), -1) + np.eye(5), np.triu(e)
     np.testing.assert_allclose(lower @ upper, MATRIX, rtol=1e-12)
     prime = lg.jit(sieve)(lg.asarray(50)).numpy()
@@ -347,7 +347,7 @@ def test_a_write_in_a_loop_moves_the_same_bytes_whatever_the_size() -> None:
         assert plan.kernels == 2
 
 
-def test_what_reads_an_old_version_after_the_write_keeps_it() -> None:
+def test_readers_of_an_old_version_after_the_write_keep_it() -> None:
     """An in-place write would change what the second read sees: the loop is not one kernel, and is right."""
 
     def exchange(i: Any, state: Any) -> Any:
@@ -365,29 +365,29 @@ def test_what_reads_an_old_version_after_the_write_keeps_it() -> None:
         return x, y
 
     x, y = np.asarray([0.5, 1.5, -2.0, 3.0]), np.asarray([1.0, 0.2, 0.9, -0.4])
-    found = lg.jit(lambda x, y: lg.fori_loop(0, 4, exchange, (x, y)))(lg.asarray(x), lg.asarray(y))
-    for own, expected in zip(found, plain(x.copy(), y.copy()), strict=True):
-        np.testing.assert_array_equal(own.numpy(), expected)
+    actual = lg.jit(lambda x, y: lg.fori_loop(0, 4, exchange, (x, y)))(lg.asarray(x), lg.asarray(y))
+    for result, expected in zip(actual, plain(x.copy(), y.copy()), strict=True):
+        np.testing.assert_array_equal(result.numpy(), expected)
 
 
-def test_tensors_that_change_places_are_not_written_in_place() -> None:
+def test_swapped_tensors_are_not_written_in_place() -> None:
     def turn(i: Any, state: Any) -> Any:
         x, y = state
         x[i] = y[i] + 1.0
         return y, x
 
-    found = lg.jit(lambda x, y: lg.fori_loop(0, 3, turn, (x, y)))(lg.zeros(3), lg.ones(3))
+    actual = lg.jit(lambda x, y: lg.fori_loop(0, 3, turn, (x, y)))(lg.zeros(3), lg.ones(3))
     x, y = np.zeros(3), np.ones(3)
     for i in range(3):
         x[i] = y[i] + 1.0
         x, y = y, x
-    np.testing.assert_array_equal([found[0].numpy(), found[1].numpy()], [x, y])
+    np.testing.assert_array_equal([actual[0].numpy(), actual[1].numpy()], [x, y])
 
 
 def test_an_index_out_of_range_in_a_nest_names_the_users_line() -> None:
     def beyond(x: Any) -> Any:
         def body(i: Any, x: Any) -> Any:
-            x[i + 3] = 1.0  # the line that is at fault
+            x[i + 3] = 1.0  # the line of the error
             return x
 
         return lg.fori_loop(0, 4, body, x)
@@ -395,14 +395,14 @@ def test_an_index_out_of_range_in_a_nest_names_the_users_line() -> None:
     with pytest.raises(lg.LivegradError, match=r"index out of range.*test_in_place_loops\.py") as raised:
         lg.jit(beyond)(lg.zeros(5)).numpy()
     line = int(str(raised.value).split("test_in_place_loops.py:")[1].split(":")[0].split(")")[0])
-    assert "the line that is at fault" in Path(__file__).read_text("utf-8").splitlines()[line - 1]
+    assert "the line of the error" in Path(__file__).read_text("utf-8").splitlines()[line - 1]
 
 
 # --- writes of a few elements after a loop ---------------------------------------------------------------------------
 
 
 def run_lengths(x: Any) -> Any:
-    """The lengths of runs, the last of which is written after the loop."""
+    """The lengths of runs; the last one is written after the loop."""
 
     def step(i: Any, state: Any) -> Any:
         place, count, out = state

@@ -1,4 +1,4 @@
-"""What compiled functions take as arguments, and what they refuse, in whose words."""
+"""Which arguments compiled functions accept and reject, and the messages."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from livegrad import ops
 N, M = lg.ir.Dimension.symbol("n"), lg.ir.Dimension.symbol("m")
 
 
-pytestmark = pytest.mark.usefixtures("own_session")  # errors have the name of the first of equal functions
+pytestmark = pytest.mark.usefixtures("own_session")  # errors name the first of equal functions
 
 
 def _double(x: lg.ir.Node) -> lg.ir.Node:
@@ -26,7 +26,7 @@ def _identity(x: lg.ir.Node) -> lg.ir.Node:
 
 
 def _refusal(compiled: Callable[..., Any], *arguments: Any) -> str:
-    """What is said about arguments that do not fit, without the place of the call above."""
+    """The message for arguments that do not fit, without the location of the call."""
     with pytest.raises(lg.UsageError) as raised:
         compiled(*arguments)
     assert raised.value.where is not None
@@ -68,23 +68,23 @@ FORMS = {
 
 @pytest.mark.parametrize("symbolic", [False, True], ids=["fixed", "symbolic"])
 @pytest.mark.parametrize("form", FORMS)
-def test_arrays_in_any_form_are_taken(form: str, symbolic: bool) -> None:
-    given = FORMS[form]
-    array = np.asarray(given, np.float32)
+def test_arrays_of_all_forms_are_accepted(form: str, symbolic: bool) -> None:
+    argument = FORMS[form]
+    array = np.asarray(argument, np.float32)
     shape = (N, M) if symbolic else array.shape
     compiled = lg.ir.compile(lg.ir.trace(_double, lg.ir.types.Tensor(lg.f32, shape)))
     for _ in range(2):
-        np.testing.assert_array_equal(compiled(given), array * 2)
+        np.testing.assert_array_equal(compiled(argument), array * 2)
 
 
-def test_zero_dimensional_arrays_are_taken_for_scalars_and_tensors() -> None:
+def test_zero_dimensional_arrays_are_accepted_for_scalars_and_tensors() -> None:
     assert lg.ir.compile(lg.ir.trace(_double, lg.f32))(np.array(1.5)) == 3.0
     assert lg.ir.compile(lg.ir.trace(_double, lg.f32))(np.array(1.5, np.float32)[()]) == 3.0
     tensor = lg.ir.compile(lg.ir.trace(_double, lg.ir.types.Tensor(lg.f32, ())))
     assert tensor(np.array(1.5, np.float32)) == 3.0
 
 
-def test_subclasses_of_arrays_are_taken_by_their_memory(tmp_path: Path) -> None:
+def test_subclasses_of_arrays_are_accepted_as_their_memory(tmp_path: Path) -> None:
     mapped = np.memmap(tmp_path / "file", np.float32, "w+", shape=(5,))
     mapped[:] = 3
     compiled = lg.ir.compile(lg.ir.trace(_double, lg.ir.types.Tensor(lg.f32, (N,))))
@@ -108,7 +108,7 @@ def test_truth_values_of_any_byte_are_truth_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("type", "given", "value"),
+    ("type", "argument", "value"),
     [
         (lg.f32, 1, 1.0),
         (lg.f32, True, 1.0),
@@ -131,22 +131,22 @@ def test_truth_values_of_any_byte_are_truth_values() -> None:
     ],
     ids=repr,
 )
-def test_numbers_that_fit_are_taken(type: Any, given: Any, value: Any) -> None:
+def test_numbers_that_fit_are_accepted(type: Any, argument: Any, value: Any) -> None:
     compiled = lg.ir.compile(lg.ir.trace(_identity, type))
     for _ in range(2):
-        result = compiled(given)
+        result = compiled(argument)
         assert result.dtype == type.dtype
         assert result == value
 
 
-def test_nan_is_a_float_like_any_other() -> None:
+def test_nan_is_accepted_like_any_other_float() -> None:
     compiled = lg.ir.compile(lg.ir.trace(_identity, lg.f32))
     assert np.isnan(compiled(float("nan")))
     assert np.isnan(compiled(np.float32("nan")))
 
 
 @pytest.mark.parametrize(
-    ("type", "given", "said"),
+    ("type", "argument", "said"),
     [
         (lg.i8, 300, "expected i8, from -128 to 127, found 300"),
         (lg.i8, np.int64(300), "expected i8, from -128 to 127, found 300"),
@@ -179,17 +179,17 @@ def test_nan_is_a_float_like_any_other() -> None:
     ],
     ids=repr,
 )
-def test_numbers_that_do_not_fit_are_refused(type: Any, given: Any, said: str) -> None:
+def test_numbers_that_do_not_fit_are_rejected(type: Any, argument: Any, said: str) -> None:
     compiled = lg.ir.compile(lg.ir.trace(_identity, type))
     for _ in range(2):
-        assert _refusal(compiled, given) == f"argument 0 of `_identity` does not fit: {said}"
+        assert _refusal(compiled, argument) == f"argument 0 of `_identity` does not fit: {said}"
 
 
 # --- arrays ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("type", "given", "said"),
+    ("type", "argument", "said"),
     [
         (lg.ir.types.Tensor(lg.i32, (2,)), [1.5, 2.5], "expected i32, found an array of float64"),
         (
@@ -238,12 +238,12 @@ def test_numbers_that_do_not_fit_are_refused(type: Any, given: Any, said: str) -
     ],
     ids=lambda value: str(value).replace("\n", " ")[:40],
 )
-def test_arrays_that_do_not_fit_are_refused(type: Any, given: Any, said: str) -> None:
+def test_arrays_that_do_not_fit_are_rejected(type: Any, argument: Any, said: str) -> None:
     compiled = lg.ir.compile(lg.ir.trace(_identity, type))
-    assert _refusal(compiled, given) == f"argument 0 of `_identity` does not fit: {said}"
+    assert _refusal(compiled, argument) == f"argument 0 of `_identity` does not fit: {said}"
 
 
-def test_a_ragged_list_is_refused() -> None:
+def test_a_ragged_list_is_rejected() -> None:
     compiled = lg.ir.compile(lg.ir.trace(_identity, lg.ir.types.Tensor(lg.f32, (2,))))
     assert _refusal(compiled, [1, [2]]).startswith(
         "argument 0 of `_identity` does not fit: expected tensor<f32, [2]>, "
@@ -267,7 +267,7 @@ def test_errors_name_the_function_that_was_called_and_not_an_equal_one() -> None
         assert _refusal(compiled) == f"`{name}` takes 1 arguments: found 0"
         assert f"function {name}(" in repr(compiled)
         made.append(compiled)
-    assert made[0].plan() is made[1].plan()  # what was compiled is shared
+    assert made[0].plan() is made[1].plan()  # the compiled code is shared
 
 
 def test_sizes_of_the_same_name_must_be_equal() -> None:
@@ -309,7 +309,7 @@ def test_sizes_that_follow_from_others_are_checked_before_memory_is_read(order: 
             call(whole, 3)
 
 
-def test_a_size_that_stands_nowhere_alone_is_solved_for() -> None:
+def test_a_size_that_appears_only_in_expressions_is_inferred() -> None:
     compiled = lg.ir.compile(lg.ir.trace(_double, lg.ir.types.Tensor(lg.f32, (N * 2 + 1,))))
     assert compiled(np.ones(7, np.float32)).tolist() == [2.0] * 7
     assert _refusal(compiled, np.ones(6, np.float32)) == (
@@ -318,7 +318,7 @@ def test_a_size_that_stands_nowhere_alone_is_solved_for() -> None:
     )
 
 
-def test_a_size_of_zero_is_refused_where_there_is_no_value_to_give() -> None:
+def test_a_size_of_zero_is_rejected_for_reductions_without_an_identity() -> None:
     compiled = lg.ir.compile(
         lg.ir.trace(lambda x: ops.reduce(x, kind="max", axes=(0,)), lg.ir.types.Tensor(lg.f32, (N,)))
     )
@@ -327,7 +327,7 @@ def test_a_size_of_zero_is_refused_where_there_is_no_value_to_give() -> None:
         compiled(np.ones(0, np.float32))
 
 
-def test_folds_over_nothing_give_what_changes_nothing() -> None:
+def test_empty_reductions_return_the_identity() -> None:
     def folds(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
         return ops.reduce(x, kind="sum", axes=(0,)), ops.reduce(x, kind="prod", axes=(0,))
 
@@ -348,7 +348,7 @@ GROW = lg.ir.compile(lg.ir.trace(lambda ball, by: ops.get(ball, index=0) * by, B
     [(2.0, [1, 2]), [2.0, (1, 2)], {"radius": 2.0, "centre": [1, 2]}, {"centre": [1, 2], "radius": 2.0}],
     ids=str,
 )
-def test_structs_are_taken_in_order_or_by_name(ball: Any) -> None:
+def test_structs_are_accepted_in_order_or_by_name(ball: Any) -> None:
     assert GROW(ball, 3.0) == 6.0
 
 
@@ -369,7 +369,7 @@ def test_structs_are_taken_in_order_or_by_name(ball: Any) -> None:
     ],
     ids=str,
 )
-def test_structs_that_do_not_fit_are_refused(ball: Any, said: str) -> None:
+def test_structs_that_do_not_fit_are_rejected(ball: Any, said: str) -> None:
     assert _refusal(GROW, ball, 3.0) == said.format(BALL)
 
 

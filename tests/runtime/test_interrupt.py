@@ -1,4 +1,4 @@
-"""Ctrl-C ends native code that would not end, and the process goes on."""
+"""Ctrl-C ends native loops that would not end, and the process continues."""
 
 import signal
 from pathlib import Path
@@ -62,7 +62,7 @@ print(float(other(np.arange(4.0))), flush=True)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_ctrl_c_ends_and_the_process_computes_on(loop: str, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_loop_and_the_process_continues(loop: str, tmp_path: Path) -> None:
     lines = LOOPS[loop].splitlines()
     program = "\n".join(line[8:] for line in lines) + PROGRAM
     process = start_python(program, tmp_path)

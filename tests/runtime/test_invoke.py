@@ -1,4 +1,4 @@
-"""The built-ins pass integers exactly, refuse anything else, hold the GIL for one chunk only, and find arrays."""
+"""The built-ins pass integers exactly, reject other values, keep the GIL for one chunk only, and read arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ define void @record(i64 %begin, i64 %end, ptr %args, i64 %worker) {
 }
 """
 
-# Waits until another Python thread has written args[0]: ends only if the GIL is free meanwhile.
+# Waits until another Python thread has written args[0], so it ends only if the GIL is free meanwhile.
 WAITING = """
 define void @wait(i64 %begin, i64 %end, ptr %args, i64 %worker) {
 entry:
@@ -100,7 +100,7 @@ def test_none_keeps_its_reference_count() -> None:
     assert abs(sys.getrefcount(None) - before) < 100
 
 
-def test_array_address_is_that_of_numpy() -> None:
+def test_array_address_equals_numpys() -> None:
     class Derived(np.ndarray):
         pass
 
@@ -126,8 +126,8 @@ def test_blocks_hold_words_and_keep_them_when_they_grow() -> None:
     block.grow(100)
     assert len(block) == 100
     assert (block.ints[0], block.doubles[1], block.floats[4], block.ints[99]) == (-(2**63), 0.1, 0.5, 0)
-    seen = np.frombuffer(block.ints, np.int64)
-    assert array_address(seen) == block.address
+    words = np.frombuffer(block.ints, np.int64)
+    assert array_address(words) == block.address
 
 
 def test_store_words_takes_integers_and_arrays() -> None:

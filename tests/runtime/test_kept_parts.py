@@ -1,4 +1,4 @@
-"""Parts of the state that no iteration changes are copied by the first two iterations, for each of the two buffers."""
+"""The first two iterations copy parts of the state that no iteration changes, one for each of the two buffers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def relax(lib: Any, i: Any, state: Any) -> Any:
 
 
 def move_box(lib: Any, i: Any, state: Any) -> Any:
-    """The box that is written lies elsewhere in each iteration."""
+    """Each iteration writes another box."""
     grid, other = state
     after = grid + 0.0
     after[i, :] = other[0, :]
@@ -33,7 +33,7 @@ def move_box(lib: Any, i: Any, state: Any) -> Any:
 
 
 def shift(lib: Any, i: Any, state: Any) -> Any:
-    """What is copied goes to another place, and from one field to the other."""
+    """The copy has another offset, and goes from one field to the other."""
     grid, other = state
     a, b = grid + 0.0, other + 0.0
     a[2:, :] = grid[:-2, :]
@@ -42,7 +42,7 @@ def shift(lib: Any, i: Any, state: Any) -> Any:
 
 
 def cover(lib: Any, i: Any, state: Any) -> Any:
-    """An edge that is kept at first is written afterwards."""
+    """An edge that is first copied is written afterwards."""
     grid, other = state
     grid[1:-1, 1:-1] = other[2:, 1:-1] - grid[:-2, 1:-1]
     grid[:35, 1:] = grid[1:36, :-1] + other[:35, 1:]
@@ -63,7 +63,7 @@ def looped(lib: Any, step: Any, count: Any, grid: Any, other: Any) -> Any:
 
 @pytest.mark.parametrize("skips", [True, False])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_copies_that_are_left_out_are_not_missed(
+def test_omitted_copies_do_not_change_results(
     name: str, skips: bool, monkeypatch: pytest.MonkeyPatch, without_caches: None
 ) -> None:
     if not skips:
@@ -71,12 +71,12 @@ def test_copies_that_are_left_out_are_not_missed(
     run = lg.jit(lambda count, x, y: looped(lg, PROGRAMS[name], count, x, y))
     for count in (0, 1, 2, 3, 4, 5, 8):
         x = GRID * (count + 1.0)
-        for found, wanted in zip(run(count, x, OTHER), looped(np, PROGRAMS[name], count, x, OTHER), strict=True):
-            np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-12, atol=1e-12)
+        for actual, expected in zip(run(count, x, OTHER), looped(np, PROGRAMS[name], count, x, OTHER), strict=True):
+            np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-12, atol=1e-12)
 
 
 def copied_domains(step: Any) -> list[tuple[int, ...]]:
-    """The domains of the kernels of a loop's body that only its first two iterations run."""
+    """The domains of the kernels of a loop body that only the first two iterations run."""
     program = lambda x, y: looped(lg, step, 5, x, y)  # noqa: E731
     types = [lg.asarray(GRID).type, lg.asarray(OTHER).type]
     plan = CpuFunction(trace_call(program, types, "program").function).schedule()
@@ -95,6 +95,6 @@ def test_edges_are_copied_by_two_iterations_and_the_inside_by_all() -> None:
     assert all(1 in domain for domain in domains)
 
 
-def test_what_moves_or_is_written_again_is_copied_by_all_iterations() -> None:
+def test_parts_that_move_or_are_rewritten_are_copied_by_all_iterations() -> None:
     assert copied_domains(shift) == []
     assert copied_domains(cover) == []

@@ -1,4 +1,4 @@
-"""Object code placed by our own linker: what it knows it places right, and what it does not it leaves to LLVM's."""
+"""livegrad's linker loads the objects that it supports, and leaves the others to LLVM's linker."""
 
 import ctypes
 import struct
@@ -70,7 +70,7 @@ def call(code: LoadedCode, name: str, *arguments: object, result: type = ctypes.
 
 
 @pytest.mark.parametrize("speed", [0, 2])
-def test_constants_tables_and_what_is_written_are_reached(speed: int) -> None:
+def test_constants_tables_and_writable_data_are_reached(speed: int) -> None:
     code = loaded(CONSTANTS, "third", "entry", "count", "choose", speed=speed)
     assert call(code, "third", 7, result=ctypes.c_double) == 7 / 3
     assert [call(code, "entry", place) for place in range(4)] == [10, 20, 30, 40]
@@ -78,13 +78,13 @@ def test_constants_tables_and_what_is_written_are_reached(speed: int) -> None:
     assert [call(code, "choose", place) for place in range(-1, 6)] == [0, 7, 17, -3, 99, 1, 0]
 
 
-def test_what_is_written_is_each_copy_s_own() -> None:
+def test_each_copy_has_its_own_writable_data() -> None:
     first, second = (loaded(CONSTANTS, "count") for _ in range(2))
     assert (call(first, "count"), call(first, "count"), call(second, "count")) == (6, 7, 6)
 
 
 @pytest.mark.parametrize("speed", [0, 2])
-def test_what_lies_outside_is_called_and_its_address_is_known(speed: int) -> None:
+def test_external_functions_are_called_and_their_addresses_are_loaded(speed: int) -> None:
     twice = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda number: 2 * number)
     address = ctypes.cast(twice, ctypes.c_void_p).value or 0
     code = loaded(OUTSIDE, "length", "four_times", "where", "kept", speed=speed, twice=address)
@@ -93,7 +93,7 @@ def test_what_lies_outside_is_called_and_its_address_is_known(speed: int) -> Non
     assert call(code, "where") == call(code, "kept") == address
 
 
-def test_vectors_are_read_from_where_they_are_aligned() -> None:
+def test_vectors_are_read_at_aligned_addresses() -> None:
     width = 16
     text = f"""
 define void @shift(ptr %x) {{
@@ -108,7 +108,7 @@ define void @shift(ptr %x) {{
     np.testing.assert_array_equal(values, 2 * np.arange(width) + 0.5)
 
 
-def test_what_is_not_there_is_left_to_llvm_which_says_so(tmp_path: Path) -> None:
+def test_missing_symbols_are_reported_by_llvm(tmp_path: Path) -> None:
     text = "declare i64 @nobody_has_it(i64)\ndefine i64 @f(i64 %x) { %r = call i64 @nobody_has_it(i64 %x)  ret i64 %r }"
     assert load(compile_image(text, 0), ("f",), {}) is None
     assert load(compile_image(OUTSIDE, 0), ("no_such_export",), {"twice": 1}) is None
@@ -140,7 +140,7 @@ def test_code_is_not_writable_and_memory_goes_with_it() -> None:
 
 
 @pytest.mark.usefixtures("without_caches")
-def test_no_kernel_of_ours_needs_another_linker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_generated_kernel_needs_another_linker(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("LLVM was asked to link")
 

@@ -1,4 +1,4 @@
-"""`compile_kernel` makes IR text callable, links what it calls, frees what is dropped, and explains refusals."""
+"""`compile_kernel` compiles IR, links imports, frees dropped code, and explains errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ define i64 @address_of_sinf(i64 %unused) {
 }
 """
 
-# A jump table and constant vectors: what breaks when sections lie too far apart for the small code model.
+# A jump table and constant vectors, which break if sections are too far apart for the small code model.
 TABLES = """
 define i64 @pick(i64 %x) {
 entry:
@@ -100,12 +100,12 @@ def test_kernels_call_libc_and_take_its_addresses(speed: int) -> None:
 @pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="places x86-64 code by Linux's mmap"
 )
-def test_kernels_reach_symbols_that_lie_terabytes_away() -> None:
+def test_kernels_reach_symbols_terabytes_away() -> None:
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    hints = (1 << 33, 1 << 38, 1 << 42, 1 << 45)  # others in the process, such as a driver, may have taken some
+    hints = (1 << 33, 1 << 38, 1 << 42, 1 << 45)  # other libraries in the process may allocate too
     far = min(libc.mmap(hint, 4096, 7, flags, -1, 0) for hint in hints)
     ctypes.memmove(far, b"\x48\x8d\x47\x07\xc3", 5)  # lea rax, [rdi + 7]; ret
     text = CALL.replace("NAME", "far") + "define ptr @place() {\n  ret ptr @far\n}\n"
@@ -122,7 +122,7 @@ def test_jump_tables_and_constants_are_reached(speed: int) -> None:
     assert [call(function, x) for x in range(-1, 6)] == [-1, 4321, 22, 33, 44, 55, -1]
 
 
-def test_imports_give_names_to_addresses_inside_the_process() -> None:
+def test_imports_bind_names_to_addresses() -> None:
     helper = compile_kernel(ADD.replace("CONSTANT", "7"), "add", cache=NO_CACHE)
     text = CALL.replace("NAME", "helper")
     function = compile_kernel(text, "f", imports={"helper": helper.address}, cache=NO_CACHE)
@@ -137,14 +137,14 @@ def test_a_syntax_error_names_the_line() -> None:
     assert caught.value.line == "  %y = add i64 %x, %nothing"
 
 
-def test_a_value_used_before_it_is_defined_is_refused_with_its_line() -> None:
+def test_a_use_before_a_definition_is_an_error_with_its_line() -> None:
     text = "define i64 @f(i64 %x) {\n  %z = add i64 %y, 1\n  %y = add i64 %x, 1\n  ret i64 %z\n}\n"
     with pytest.raises(NativeCompileError, match="does not dominate") as caught:
         compile_kernel(text, "f", cache=NO_CACHE)
     assert caught.value.line_number in (2, 3)
 
 
-def test_a_missing_symbol_is_named_and_does_not_end_the_process() -> None:
+def test_a_missing_symbol_is_named_and_does_not_abort_the_process() -> None:
     with pytest.raises(NativeCompileError, match="unknown symbols: no_such_symbol"):
         compile_kernel(CALL.replace("NAME", "no_such_symbol"), "f", cache=NO_CACHE)
     with pytest.raises(NativeCompileError, match="expected definitions of g"):

@@ -1,4 +1,4 @@
-"""`share_lockstep`: lanes that leave a loop at different iterations keep their bits, and share what is common."""
+"""`share_lockstep`: lanes that leave a loop at different iterations keep their bits, and share common values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WITHOUT = CPU.without("share_lockstep")
 
 
 def matched_letters(lib: Any, text: Any, pattern: Any) -> Any:
-    """How many letters of a pattern are at each place of a text."""
+    """How many letters of a pattern match at each position of a text."""
     length, number = pattern.shape[0], text.shape[0] - pattern.shape[0]
 
     def at(start: Any) -> Any:
@@ -35,7 +35,7 @@ def matched_letters(lib: Any, text: Any, pattern: Any) -> Any:
 
 
 def random_search(seed: int) -> Any:
-    """Members of a batch that walk along tables, each as far as its numbers say."""
+    """Members of a batch that walk along tables for different distances."""
     random = np.random.default_rng(seed)
     form, step, length = seed % 6, int(random.integers(1, 3)), int(random.integers(4, 20))
 
@@ -50,9 +50,9 @@ def random_search(seed: int) -> Any:
             def advance(state: Any) -> Any:
                 k, total, extra = state
                 at = lib.maximum(lib.minimum(k, length - 1), 0)
-                if form == 2:  # what lanes have in common decides inside an iteration
+                if form == 2:  # a common value decides inside an iteration
                     total = total + lib.cond(k % 2 == 0, lambda: line[at] * table[at], lambda: 0.25 * table[at])
-                elif form == 3:  # a loop inside that runs equally often for all
+                elif form == 3:  # an inner loop with equal iterations for all lanes
                     total = total + lib.fori_loop(0, k % 3, lambda j, s: s + 0.1 * table[at] + line[j], 0.0)
                 else:
                     total = total + 0.5 * line[at] + table[at]
@@ -60,7 +60,7 @@ def random_search(seed: int) -> Any:
                 return (k - step if form == 1 else k + step), total, extra
 
             start = length - 1 if form == 1 else 0
-            if form == 5:  # lanes start at different places
+            if form == 5:  # lanes start at different positions
                 start = lib.astype(line[0] * 3.0, lib.int64)
             k, total, extra = lib.while_loop(goes_on, advance, (start, lib.zeros((), dtype=line.dtype), 0))
             return k, total, extra
@@ -94,7 +94,7 @@ def module_of(program: Any, arrays: Any, target: Target) -> str:
     return "\n".join(emit_kernel(lower_loops(for_cpu(step, target, 64))).text for step in steps)
 
 
-def test_a_common_counter_plus_the_place_of_a_lane_is_loaded_and_not_gathered() -> None:
+def test_a_uniform_counter_plus_the_lane_index_is_loaded_and_not_gathered() -> None:
     arrays = np.zeros(1012, np.int32), np.zeros(12, np.int32)
     assert "gather" not in module_of(matched_letters, arrays, CPU)
     assert "gather" in module_of(matched_letters, arrays, WITHOUT)
@@ -102,14 +102,14 @@ def test_a_common_counter_plus_the_place_of_a_lane_is_loaded_and_not_gathered() 
 
 def test_lanes_that_left_do_not_come_back_when_the_condition_would_hold_again() -> None:
     def program(lib: Any, first: Any) -> Any:
-        def count(own: Any) -> Any:
-            return lib.while_loop(lambda k: (k < 20) & (k % 5 != own), lambda k: k + 1, 1)
+        def count(limit: Any) -> Any:
+            return lib.while_loop(lambda k: (k < 20) & (k % 5 != limit), lambda k: k + 1, 1)
 
         return lib.vmap(count)(first)
 
-    expected = [next((k for k in range(1, 20) if k % 5 == own), 20) for own in range(8)]
-    found = np.frombuffer(run(program, (np.arange(8),), CPU)[0], np.int64)
-    assert found.tolist() == expected
+    expected = [next((k for k in range(1, 20) if k % 5 == limit), 20) for limit in range(8)]
+    actual = np.frombuffer(run(program, (np.arange(8),), CPU)[0], np.int64)
+    assert actual.tolist() == expected
 
 
 def test_an_index_out_of_range_is_reported_only_by_lanes_that_are_still_inside() -> None:
@@ -117,7 +117,7 @@ def test_an_index_out_of_range_is_reported_only_by_lanes_that_are_still_inside()
         return lg.while_loop(lambda k: line[k] < most, lambda k: k + 1, 0)
 
     line = lg.asarray(np.arange(40.0))
-    found = lg.jit(lambda most: lg.vmap(lambda own: search(line, own))(most))
-    np.testing.assert_array_equal(np.asarray(found(lg.asarray(np.arange(39.0)))), np.arange(39))
+    actual = lg.jit(lambda most: lg.vmap(lambda limit: search(line, limit))(most))
+    np.testing.assert_array_equal(np.asarray(actual(lg.asarray(np.arange(39.0)))), np.arange(39))
     with pytest.raises(lg.LivegradError, match="out of range"):
-        np.asarray(found(lg.asarray(np.arange(2.0, 41.0))))
+        np.asarray(actual(lg.asarray(np.arange(2.0, 41.0))))

@@ -1,4 +1,4 @@
-"""Loops over tensors: one native call for all iterations, state and rows in place, and the values of the reference."""
+"""Loops over tensors: one native call for all iterations, state and rows in place, values of the reference."""
 
 import re
 from collections.abc import Callable
@@ -32,12 +32,12 @@ def summed(x: Node) -> Node:
 
 
 def decaying(x: Node, w: Node) -> Node:
-    """Elements meet others: the loop runs over whole tensors."""
+    """Elements interact, so the loop runs over whole tensors."""
     return ops.make_for_loop(whole(7), lambda i, y: ops.tanh(ops.flip(y, axes=(0,)) * w) + x, x)[0]
 
 
 def growing_while(x: Node, w: Node) -> Node:
-    """More iterations than the first rows have room for."""
+    """More iterations than the initial rows of tapes."""
 
     def step(index: Node, y: Node, n: Node) -> tuple[Node, Node]:
         return ops.sin(y) * w + x, n + 1
@@ -61,7 +61,7 @@ def branching(x: Node, w: Node) -> Node:
 
 
 def swapping(x: Node, w: Node) -> Node:
-    """State that changes places, state that stays, and a scalar beside it."""
+    """State that is swapped, state that does not change, and a scalar."""
 
     def step(index: Node, a: Node, b: Node, still: Node, s: Node) -> tuple[Node, ...]:
         return b, a * still + w, still, s + summed(a)
@@ -80,25 +80,25 @@ def multiplying(x: Node, w: Node) -> Node:
 
 
 def scanning(x: Node, w: Node) -> Node:
-    """Rows in and rows out, backwards."""
+    """A reverse loop that reads and writes rows."""
     stacked = ops.reshape(ops.concatenate(x, w, x * w, w + x, axis=0), shape=(4, 3))
     rows = ops.tape_unstack(stacked)
 
-    def step(index: Node, y: Node, kept: Node) -> tuple[Node, Node]:
+    def step(index: Node, y: Node, tape: Node) -> tuple[Node, Node]:
         after = ops.sin(y) * ops.tape_get(rows, index)
-        return after, ops.tape_set(kept, index, after * y)
+        return after, ops.tape_set(tape, index, after * y)
 
-    last, kept = ops.make_for_loop(whole(4), step, x, ops.tape_new(type=rows.type), reverse=True)
-    return last + ops.reduce(ops.tape_stack(kept, size=4), kind="sum", axes=(0,))
+    last, tape = ops.make_for_loop(whole(4), step, x, ops.tape_new(type=rows.type), reverse=True)
+    return last + ops.reduce(ops.tape_stack(tape, size=4), kind="sum", axes=(0,))
 
 
 def elsewhere(x: Node, w: Node) -> Node:
-    """A trace that is read at another index than the loop's own."""
+    """A tape that is read at another index than the loop index."""
     kind = ops.tape_unstack(ops.reshape(x, shape=(1, 3))).type
 
-    def step(index: Node, y: Node, kept: Node) -> tuple[Node, Node]:
-        before = ops.tape_get(kept, index - 1)
-        return ops.sin(y) * w + before, ops.tape_set(kept, index, y)
+    def step(index: Node, y: Node, tape: Node) -> tuple[Node, Node]:
+        before = ops.tape_get(tape, index - 1)
+        return ops.sin(y) * w + before, ops.tape_set(tape, index, y)
 
     return ops.make_for_loop(whole(5), step, x, ops.tape_new(type=kind))[0]
 
@@ -115,11 +115,11 @@ DERIVATIVES = ("", "f", "r", "rf", "rr")  # modes, the first innermost
 
 @pytest.mark.parametrize("name", DERIVATIVES)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_a_loop_gives_what_the_reference_gives(program: Callable[..., Node], name: str) -> None:
+def test_a_loop_computes_what_the_reference_computes(program: Callable[..., Node], name: str) -> None:
     function = differentiated(trace(program, ROW, ROW), name)
     compiled = CpuFunction(function)
     rng = np.random.default_rng(7)
-    for _ in range(2):  # the second run must not see anything of the first
+    for _ in range(2):  # the second run must not depend on the first
         arguments = random_differentials(function.parameter_types, rng)
         assert_same(compiled(*arguments), evaluate(function, *arguments))
 
@@ -129,14 +129,16 @@ def bodies(function: Function) -> list[LoopBody]:
     return [call._body for call in plan._calls if isinstance(call, LoopCall)]
 
 
-@pytest.mark.parametrize("program", [decaying, growing_while, swapping, scanning], ids=lambda own: own.__name__)
+@pytest.mark.parametrize(
+    "program", [decaying, growing_while, swapping, scanning], ids=lambda function: function.__name__
+)
 def test_all_iterations_of_kernels_are_one_native_call_in_both_directions(program: Callable[..., Node]) -> None:
     for body in bodies(vjp(trace(program, ROW, ROW))):
         assert body.iterations is not None
         assert not body.host_keys
 
 
-def test_traces_that_change_places_are_handed_on_by_the_host() -> None:
+def test_swapped_tapes_are_carried_by_the_host() -> None:
     def exchange(index: Node, y: Node, a: Node, b: Node) -> tuple[Node, ...]:
         return y + 1.0, b, a
 
@@ -151,7 +153,7 @@ def test_traces_that_change_places_are_handed_on_by_the_host() -> None:
     np.testing.assert_array_equal(CpuFunction(function)(np.ones(3)), evaluate(function, np.ones(3)))
 
 
-def test_what_is_remembered_is_written_in_place_and_read_from_there() -> None:
+def test_tapes_are_written_and_read_in_place() -> None:
     forward, backward = bodies(vjp(trace(decaying, ROW, ROW)))
     assert [row.writes for row in forward.loop.rows] == [True]
     assert not forward.loop.rows[0].reads
@@ -159,8 +161,8 @@ def test_what_is_remembered_is_written_in_place_and_read_from_there() -> None:
     assert not backward.loop.rows[0].writes
 
 
-def test_rows_that_nobody_reads_are_not_written() -> None:
-    """The way back through a scan clears the cotangents of its outputs; nobody looks at those."""
+def test_unread_rows_are_not_written() -> None:
+    """The backward pass of a scan clears the cotangents of its outputs, which are unused."""
     backward = bodies(vjp(trace(scanning, ROW, ROW)))[-1]
     assert sum(row.writes for row in backward.loop.rows) == 1  # the cotangents of the inputs
 
@@ -176,7 +178,7 @@ def test_running_past_the_limit_is_an_error_with_the_line() -> None:
     np.testing.assert_array_equal(compiled(np.full(3, -2.0)), np.full(3, -2.0))
 
 
-def test_a_check_inside_an_iteration_names_its_element_and_leaves_no_trace_of_itself() -> None:
+def test_a_failed_check_inside_an_iteration_names_its_element_and_does_not_affect_later_runs() -> None:
     def checked(x: Node) -> Node:
         def step(index: Node, y: Node) -> Node:
             return ops.lookup(y, ops.cast(y, type=i64)) + 1.0
@@ -193,9 +195,9 @@ def test_a_check_inside_an_iteration_names_its_element_and_leaves_no_trace_of_it
 def test_results_belong_to_the_caller() -> None:
     compiled = CpuFunction(trace(decaying, ROW, ROW))
     first = compiled(np.ones(3), np.ones(3))
-    kept = first.copy()
+    copy = first.copy()
     compiled(np.zeros(3), np.zeros(3))
-    np.testing.assert_array_equal(first, kept)
+    np.testing.assert_array_equal(first, copy)
 
 
 def test_sizes_known_at_run_time() -> None:

@@ -86,7 +86,7 @@ def orthogonal(lib: Any, x: Any) -> Any:
 
 
 def shortest_paths(lib: Any, x: Any) -> Any:
-    """Whole new versions, from a row and a column of the old one."""
+    """New versions of the whole tensor, from a row and a column of the old one."""
 
     def inner(k: Any, d: Any) -> Any:
         return lib.minimum(d, d[:, k, None] + d[None, k, :])
@@ -98,7 +98,7 @@ def shortest_paths(lib: Any, x: Any) -> Any:
 
 
 def two_tensors(lib: Any, x: Any) -> Any:
-    """A row of one tensor goes to a column of another, and a sum of that one back."""
+    """Copies a row of one tensor to a column of another, and a sum of the latter back."""
 
     def body(i: Any, state: Any) -> Any:
         x, y = state
@@ -122,7 +122,7 @@ def gathered(lib: Any, x: Any) -> Any:
 
 
 def chosen(lib: Any, x: Any) -> Any:
-    """The place of the greatest element decides what is written."""
+    """The index of the largest element determines what is written."""
 
     def body(i: Any, x: Any) -> Any:
         best = lib.argmax(x[i])
@@ -150,7 +150,7 @@ PROGRAMS = {
 
 
 def compiled(function: Callable[..., Any], *arguments: Any, target: Target = CPU) -> tuple[CompiledPlan, list[Any]]:
-    """The plan of a function of arrays, and what it takes."""
+    """The plan of a function of arrays, and its arguments."""
     traced = trace_call(function, [lg.asarray(argument).type for argument in arguments], "program")
     plan = CompiledPlan.from_plan(Compilation(lower(traced.function, target), target).plan, run_function)
     return plan, [*arguments, *(np.asarray(wrap(node)) for node in traced.captures)]
@@ -205,13 +205,13 @@ def test_nested_loops_over_rows_call_no_python_between_iterations() -> None:
     def calls(count: int) -> int:
         plan, arguments = compiled(program(count), GRID)
         plan.run(arguments)
-        found = []
-        sys.setprofile(lambda frame, event, argument: found.append(event))
+        actual = []
+        sys.setprofile(lambda frame, event, argument: actual.append(event))
         try:
             plan.run(arguments)
         finally:
             sys.setprofile(None)
-        return len(found)
+        return len(actual)
 
     assert calls(2) == calls(5)
 
@@ -237,8 +237,8 @@ def test_branches_and_while_loops_write_rows() -> None:
     np.testing.assert_allclose(plan.run(arguments)[0], expected, rtol=1e-12)
 
 
-def test_rows_that_change_places_between_tensors_are_right() -> None:
-    """Each tensor needs the other's old version: no order of writes in place exists."""
+def test_rows_swapped_between_tensors_are_right() -> None:
+    """Each tensor needs the old version of the other, so no order of in-place writes exists."""
 
     def body(i: Any, state: Any) -> Any:
         x, y = state
@@ -251,8 +251,8 @@ def test_rows_that_change_places_between_tensors_are_right() -> None:
     for i in range(3):
         x[i], y[i] = y[i].copy(), x[i].copy()
         x, y = y, x
-    for own, expected in zip(plan.run(arguments), (x, y), strict=True):
-        np.testing.assert_array_equal(own, expected)
+    for result, expected in zip(plan.run(arguments), (x, y), strict=True):
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_a_loop_over_whole_tensors_stays_one() -> None:
@@ -274,7 +274,7 @@ def test_a_loop_over_whole_tensors_stays_one() -> None:
 def test_a_row_out_of_range_names_the_users_line() -> None:
     def beyond(x: Any) -> Any:
         def body(i: Any, x: Any) -> Any:
-            x[i + 3] = x[i] * 2.0  # the line that is at fault
+            x[i + 3] = x[i] * 2.0  # the line of the error
             return x
 
         return lg.fori_loop(0, 4, body, x)
@@ -282,4 +282,4 @@ def test_a_row_out_of_range_names_the_users_line() -> None:
     with pytest.raises(lg.LivegradError, match=r"index out of range.*test_loops_over_rows\.py") as raised:
         lg.jit(beyond)(lg.zeros((5, 3))).numpy()
     line = int(str(raised.value).split("test_loops_over_rows.py:")[1].split(":")[0].split(")")[0])
-    assert "the line that is at fault" in Path(__file__).read_text("utf-8").splitlines()[line - 1]
+    assert "the line of the error" in Path(__file__).read_text("utf-8").splitlines()[line - 1]

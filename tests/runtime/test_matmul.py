@@ -1,4 +1,4 @@
-"""Products of matrices by our own code: every layout, batch, edge and width of vectors against NumPy."""
+"""Native matrix products: all layouts, batches, edges and vector widths, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def multiply(a: np.ndarray, b: np.ndarray, shapes: TileShapes | None = None, row
     return out
 
 
-def assert_close(found: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-    """Against the product in higher precision, by the bound on sums of so many products."""
+def assert_close(actual: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+    """Compares with the product in higher precision, within a bound on rounding errors."""
     exact = np.matmul(a.astype(np.longdouble), b.astype(np.longdouble))
     sizes = np.matmul(abs(a.astype(np.longdouble)), abs(b.astype(np.longdouble)))
-    assert np.all(abs(found - exact) <= a.shape[-1] * np.finfo(a.dtype).eps * sizes)
+    assert np.all(abs(actual - exact) <= a.shape[-1] * np.finfo(a.dtype).eps * sizes)
 
 
 SIZES = [
@@ -75,7 +75,7 @@ SIZES = [
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("first", LAYOUTS)
 @pytest.mark.parametrize("second", LAYOUTS[:2])
-def test_products_agree_with_numpy_in_every_layout(first, second, dtype):
+def test_products_equal_numpys_in_all_layouts(first, second, dtype):
     for left, right in SIZES:
         a, b = made(left, dtype, first, 1), made(right, dtype, second, 2)
         assert_close(multiply(a, b), a, b)
@@ -95,18 +95,18 @@ def test_every_width_of_vectors_computes_the_same(element, vector_bytes, many, f
 
 
 @pytest.mark.parametrize("second", ["plain", "transposed"])
-def test_large_right_operands_are_packed_by_those_who_use_them(second):
+def test_large_right_operands_are_packed_by_the_work_items_that_read_them(second):
     a, b = made((50, 300), "float32", "plain", 1), made((300, 1024), "float32", second, 2)
     product = product_of("float32", (50, 1024), a.strides, b.strides, 300)
     assert product is not None
-    # Columns that lie side by side may be left where they are: which is better depends on the width of vectors, and how
+    # Contiguous columns may be read in place: which is better depends on the width of vectors, and how
     # wide tiles are depends on the number of registers.
     expected = ["multiply_4", "multiply_2", *(["dot"] if second == "transposed" else [])]
     assert [step.kernel in expected for step in arrange(product).steps] == [True]
     np.testing.assert_allclose(multiply(a, b), np.matmul(a.astype(float), b.astype(float)), rtol=1e-4, atol=1e-3)
 
 
-def test_a_long_inner_dimension_is_cut_into_parts():
+def test_a_long_inner_dimension_is_split_into_parts():
     a, b = made((24, 8192), "float32", "transposed", 1), made((8192, 20), "float32", "plain", 2)
     product = product_of("float32", (24, 20), a.strides, b.strides, 8192)
     assert product is not None
@@ -120,7 +120,7 @@ def test_a_batch_of_rows_times_one_matrix_is_one_product():
     assert np.array_equal(multiply(a, b).reshape(35, 64), multiply(a.reshape(35, 40), b))
 
 
-def test_nothing_outside_of_the_operands_and_the_result_is_touched():
+def test_nothing_outside_the_operands_and_the_result_is_accessed():
     generator = np.random.default_rng(0)
     for rows, inner, columns in ((13, 9, 35), (100, 30, 33), (2, 50, 70), (1, 33, 5)):
         wide = [np.full((rows + 4, size + 4), np.nan, np.float32) for size in (inner, columns)]
@@ -143,9 +143,9 @@ def test_nothing_outside_of_the_operands_and_the_result_is_touched():
 def test_infinities_and_nans_stay_in_their_rows_and_columns(left, right, second):
     a, b = made(left, "float32", "plain", 1), made(right, "float32", second, 2)
     a[3, 5], b[7, 9] = np.inf, np.nan
-    found = multiply(a, b)
-    assert np.isnan(found[:, 9]).all()
-    rest = np.delete(found, 9, 1)
+    actual = multiply(a, b)
+    assert np.isnan(actual[:, 9]).all()
+    rest = np.delete(actual, 9, 1)
     assert np.isinf(rest[3]).all()
     assert np.isfinite(np.delete(rest, 3, 0)).all()
 
@@ -169,7 +169,7 @@ def test_results_do_not_depend_on_the_number_of_threads(left, right):
     ("left", "right"),
     [((3, 96, 300), (3, 300, 128)), ((2, 96, 300), (300, 128)), ((600, 700), (700, 96)), ((192, 400), (400, 10))],
 )
-def test_results_do_not_depend_on_how_the_rows_are_cut(left, right):
+def test_results_do_not_depend_on_the_partition_of_rows(left, right):
     a, b = made(left, "float32", "plain", 1), made(right, "float32", "plain", 2)
     out = (*left[:-1], right[-1])
     spread = np.broadcast_to(b, (*left[:-2], *b.shape[-2:])).strides
@@ -185,8 +185,8 @@ def test_results_do_not_depend_on_how_the_rows_are_cut(left, right):
 @pytest.mark.parametrize("axes", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0)])
 def test_plans_read_operands_in_any_order_of_dimensions(axes, element):
     shape = (6, 30, 45)
-    seen = tuple(shape[axis] for axis in axes)
-    other = (seen[0], seen[2], 17)
+    permuted = tuple(shape[axis] for axis in axes)
+    other = (permuted[0], permuted[2], 17)
     function = trace(lambda a, b: matmul(permute(a, axes=axes), b), Tensor(element, shape), Tensor(element, other))
     compiled = compile_function(function)
     a, b = made(shape, element.dtype.name, "plain", 1), made(other, element.dtype.name, "plain", 2)
@@ -197,5 +197,5 @@ def test_plans_read_operands_in_any_order_of_dimensions(axes, element):
 
 def test_empty_products_are_zeros():
     function = trace(lambda a, b: matmul(a, b), Tensor(f32, (3, 0)), Tensor(f32, (0, 4)))
-    found = compile_function(function)(np.zeros((3, 0), np.float32), np.zeros((0, 4), np.float32))
-    assert np.array_equal(found, np.zeros((3, 4)))
+    actual = compile_function(function)(np.zeros((3, 0), np.float32), np.zeros((0, 4), np.float32))
+    assert np.array_equal(actual, np.zeros((3, 4)))

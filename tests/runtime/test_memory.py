@@ -1,4 +1,4 @@
-"""Results belong to the caller alone: no memory is shared, none is used twice while it is held, and all comes back."""
+"""Results belong to the caller: they never share memory, and freed memory returns to the pool."""
 
 import gc
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def _parts(result: Any) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("size", [7, 200_000])
 @pytest.mark.parametrize("form", RESULT_FORMS)
-def test_results_share_memory_with_nothing(form: str, size: int) -> None:
+def test_results_share_no_memory(form: str, size: int) -> None:
     compiled = lg.ir.compile(lg.ir.trace(RESULT_FORMS[form], VECTOR))
     argument = np.arange(size, dtype=np.float32)
     before = argument.copy()
@@ -54,8 +54,8 @@ def test_results_share_memory_with_nothing(form: str, size: int) -> None:
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_results_that_are_kept_are_not_overwritten(size: int) -> None:
     compiled = lg.ir.compile(lg.ir.trace(lambda x: x * 2.0, VECTOR))
-    kept = [compiled(np.full(size, number, np.float32)) for number in range(40)]
-    assert all(np.all(array == 2 * number) for number, array in enumerate(kept))
+    results = [compiled(np.full(size, number, np.float32)) for number in range(40)]
+    assert all(np.all(array == 2 * number) for number, array in enumerate(results))
 
 
 def test_a_view_keeps_the_memory_of_its_result() -> None:
@@ -81,7 +81,7 @@ def test_the_memory_of_dropped_results_is_used_again_and_bounded() -> None:
     assert memory_of_results.current.free_bytes <= before + 2 * values.nbytes
 
 
-def test_the_memory_of_a_dropped_plan_is_that_of_the_next_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_reuses_the_memory_of_a_dropped_plan_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     traced = lg.ir.trace(lambda x: ops.matmul(ops.matmul(x, x) + 1.0, x), lg.ir.types.Tensor(lg.f32, (300, 300)))
     fresh: list[int] = []
     original = memory_pool.aligned_memory
@@ -107,16 +107,16 @@ def test_a_pool_keeps_no_more_than_its_limit() -> None:
     assert again.ctypes.data % 64 == 0
 
 
-def test_a_full_pool_lets_go_what_was_not_used_for_longest() -> None:
+def test_a_full_pool_evicts_the_least_recently_used_size() -> None:
     pool = MemoryPool(max_bytes=1 << 20)
     for size in (400_000, 500_000, 300_000):
         pool.array(lg.f32, (size // 4,), size)
     gc.collect()
-    kept = pool.free_bytes
+    free_bytes = pool.free_bytes
     assert pool.array(lg.f32, (125_000,), 500_000).size == 125_000
-    assert pool.free_bytes == kept, "it was there, and is again"
+    assert pool.free_bytes == free_bytes, "it was there, and is again"
     assert pool.array(lg.f32, (100_000,), 400_000).size == 100_000
-    assert pool.free_bytes != kept, "it was not, and takes the place of another"
+    assert pool.free_bytes != free_bytes, "it was not, and takes the place of another"
     assert pool.array(lg.f32, (1 << 19,), 1 << 21).size == 1 << 19, "more than it keeps"
     assert pool.free_bytes <= 1 << 20
 
@@ -136,7 +136,7 @@ def test_a_failed_run_gives_its_memory_back() -> None:
     assert np.all(compiled(good) == 1.0)
 
 
-def test_intermediate_memory_of_one_call_is_not_seen_by_the_next() -> None:
+def test_intermediate_memory_of_a_call_does_not_affect_the_next() -> None:
     def chain(x: lg.ir.Node) -> lg.ir.Node:
         total = ops.reduce(x, kind="sum", axes=(0,))
         scaled = x - ops.spread_back(total, (N,), (0,))

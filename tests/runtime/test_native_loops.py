@@ -1,4 +1,4 @@
-"""Counted loops over tensors are kernels of the plan around them, whatever their state becomes."""
+"""Counted loops over tensors become kernels of the enclosing plan, for all kinds of state."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def test_state_that_rotates_ends_where_the_results_belong(steps: int) -> None:
         before, now = now, 2.0 * diffuse(now) - before
     for run in runs:
         np.testing.assert_allclose(run, [before, now], rtol=1e-11)
-        assert all(np.array_equal(own, first) for own, first in zip(run, runs[0], strict=True))
+        assert all(np.array_equal(actual, first) for actual, first in zip(run, runs[0], strict=True))
 
 
 def random_body(choose: np.random.Generator, count: int) -> Body:
-    """A body whose leaves are computed, changed in place, delayed, exchanged or kept."""
+    """A body whose leaves are computed, updated in place, delayed, swapped or unchanged."""
     kinds = [
         str(choose.choice(["computed", "part", "delayed", "older", "same", "rolled", "index", "nested"]))
         for _ in range(count)
@@ -94,26 +94,26 @@ def random_body(choose: np.random.Generator, count: int) -> Body:
 
     def body(index: Any, state: Any) -> Any:
         results = []
-        for leaf, (own, kind, other) in enumerate(zip(state, kinds, others, strict=True)):
+        for leaf, (value, kind, other) in enumerate(zip(state, kinds, others, strict=True)):
             match kind:
                 case "older":
                     results.append(state[leaf + 1])
                 case "computed":
-                    results.append(diffuse(own) + 0.25 * state[other])
+                    results.append(diffuse(value) + 0.25 * state[other])
                 case "part":
-                    changed = own + 0.0
+                    changed = value + 0.0
                     changed[3, :] = 0.5 * state[other][4, :]
                     results.append(changed)
                 case "delayed":
                     results.append(state[other])
                 case "nested":
-                    results.append(lg.fori_loop(0, 1 + other, lambda _, u: lg.roll(diffuse(u), 1, axis=1), own))
+                    results.append(lg.fori_loop(0, 1 + other, lambda _, u: lg.roll(diffuse(u), 1, axis=1), value))
                 case "rolled":
-                    results.append(lg.roll(state[other], 1, axis=0) - 0.5 * own)
+                    results.append(lg.roll(state[other], 1, axis=0) - 0.5 * value)
                 case "index":
-                    results.append(own + 0.1 * lg.astype(index, own.dtype))
+                    results.append(value + 0.1 * lg.astype(index, value.dtype))
                 case _:
-                    results.append(own)
+                    results.append(value)
         return tuple(results)
 
     return body
@@ -127,8 +127,8 @@ def test_random_bodies_have_the_bits_of_loops_that_python_runs(seed: int) -> Non
     arrays = [GENERATOR.normal(size=(70, 60)) for _ in range(count)]
     runs = run_both_ways(lambda *state: lg.fori_loop(0, steps, body, state), *arrays)
     for run in runs[:-1]:
-        for own, wanted in zip(run, runs[-1], strict=True):
-            np.testing.assert_array_equal(own, wanted)
+        for actual, expected in zip(run, runs[-1], strict=True):
+            np.testing.assert_array_equal(actual, expected)
 
 
 def test_most_random_bodies_are_native() -> None:
@@ -183,22 +183,22 @@ def test_a_failed_check_of_a_loop_inside_ends_all_loops() -> None:
     plan = plan_of(walk, large, good)
     assert [[inner.has_checks for inner in loop.code.loops] for loop in loops_in(plan)] == [[True]]
     run = lg.jit(walk)
-    wanted = np.asarray(run(lg.asarray(large), good)[0])
+    expected = np.asarray(run(lg.asarray(large), good)[0])
     for _ in range(2):
         with pytest.raises(KernelCheckError, match="index out of range"):
             np.asarray(run(lg.asarray(large), bad)[0])
-        np.testing.assert_array_equal(np.asarray(run(lg.asarray(large), good)[0]), wanted)
+        np.testing.assert_array_equal(np.asarray(run(lg.asarray(large), good)[0]), expected)
 
 
-def test_results_may_be_used_again_and_the_argument_may_be_two_of_the_state() -> None:
+def test_results_are_reused_and_one_argument_may_be_two_states() -> None:
     def twice(u: Any) -> Any:
         a, b = wave(5)(u, u)
         c, d = wave(4)(a + b, b)
         return a, lg.sum(c), d
 
     runs = run_both_ways(twice, GRID)
-    for own, wanted in zip(runs[0], runs[-1], strict=True):
-        np.testing.assert_array_equal(own, wanted)
+    for actual, expected in zip(runs[0], runs[-1], strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_a_failed_check_ends_the_loop_and_the_next_run_is_clean() -> None:
@@ -212,8 +212,8 @@ def test_a_failed_check_ends_the_loop_and_the_next_run_is_clean() -> None:
     run = lg.jit(walk)
     good, bad = lg.asarray(5), lg.asarray(45)
     assert [loop.status_address != 0 for loop in loops_in(plan_of(walk, GRID, good))] == [True]
-    wanted = np.asarray(run(lg.asarray(GRID), good)[0])
+    expected = np.asarray(run(lg.asarray(GRID), good)[0])
     for _ in range(3):
         with pytest.raises(KernelCheckError):
             np.asarray(run(lg.asarray(GRID), bad)[0])
-        np.testing.assert_array_equal(np.asarray(run(lg.asarray(GRID), good)[0]), wanted)
+        np.testing.assert_array_equal(np.asarray(run(lg.asarray(GRID), good)[0]), expected)

@@ -1,4 +1,4 @@
-"""The object cache hits, misses, refuses bad files, evicts, is shared by processes, and never fails a compilation."""
+"""The object cache: hits, misses, rejected files, eviction, sharing by processes; it never makes a compilation fail."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_text_and_speed_are_part_of_the_key() -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "foreign", "empty", "other key"])
-def test_bad_files_are_refused_and_rewritten(cache: ObjectCache, damage: str) -> None:
+def test_bad_files_are_rejected_and_rewritten(cache: ObjectCache, damage: str) -> None:
     compile_kernel(TEXT, "f", cache=cache)
     path = cache.path_of(object_key(TEXT))
     assert path is not None
@@ -65,7 +65,7 @@ def test_bad_files_are_refused_and_rewritten(cache: ObjectCache, damage: str) ->
     assert path.read_bytes()[:84] == good[:84]
 
 
-def test_an_intact_file_that_is_no_object_is_compiled_anew(cache: ObjectCache) -> None:
+def test_an_intact_file_that_is_no_object_is_recompiled(cache: ObjectCache) -> None:
     cache.store(object_key(TEXT), b"well kept, and not an object")
     again = reopened(cache)
     compile_kernel(TEXT, "f", cache=again)
@@ -82,19 +82,19 @@ def test_the_least_recently_used_are_evicted(tmp_path: Path) -> None:
         path = cache.path_of(key)
         assert path is not None
         os.utime(path, (1e9 + age, 1e9 + age))
-    assert cache.load(keys[0]) is not None  # old enough to be touched: now it is the newest
+    assert cache.load(keys[0]) is not None  # old enough to be touched, so now it is the newest
     cache.store(b"x" * 32, bytes(3000))
     stats = cache.stats()
     assert stats.evicted > 0
     assert cache.load(keys[0]) is not None
     assert cache.load(keys[1]) is None
     assert cache.load(b"x" * 32) is not None
-    kept = sum(entry.stat().st_size for entry in tmp_path.iterdir() if entry.suffix == ".object")
-    assert kept <= 20 * 4096
+    stored_bytes = sum(entry.stat().st_size for entry in tmp_path.iterdir() if entry.suffix == ".object")
+    assert stored_bytes <= 20 * 4096
 
 
 def test_storing_below_the_limit_never_scans(cache: ObjectCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache.store(b"a" * 32, b"first")  # a new directory is scanned once, empty as it is
+    cache.store(b"a" * 32, b"first")  # a new, empty directory is scanned once
     scans: list[object] = []
     monkeypatch.setattr(os, "scandir", lambda *arguments: scans.append(arguments))
     for n in range(50):
@@ -157,7 +157,7 @@ def test_two_processes_share_one_directory(tmp_path: Path) -> None:
 
 
 def test_callers_do_not_wait_for_eviction_from_a_large_directory(tmp_path, monkeypatch):
-    """To look at a hundred thousand files took a store five seconds, and longer from a cold disk."""
+    """Scanning a hundred thousand files took five seconds, and longer from a cold disk."""
     monkeypatch.setattr(object_cache, "_MAX_INLINE_SCAN", 0)
     cache = ObjectCache(CacheSettings(tmp_path / "objects", max_bytes=8 * 4096))
     may_go_on, evict = threading.Event(), cache._evict

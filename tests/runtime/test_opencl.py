@@ -1,4 +1,4 @@
-"""OpenCL: the text of functions, and its values against native code where OpenCL can run."""
+"""OpenCL: the generated text, and values compared with native code where OpenCL is available."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.implicit.test_node_types import ELEMENTWISE, FIXED, SHAPES, single_no
 V = Vector(f32, 3)
 
 
-def test_unsupported_types_and_ops_are_named_in_errors() -> None:
+def test_unsupported_ops_are_rejected_by_name() -> None:
     with pytest.raises(CompileError, match="OpenCL C has no c64"):
         function_source(lg.ir.trace(lambda x: x, c64), OPENCL)
     with pytest.raises(CompileError, match="`add` has no OpenCL C"):  # it would add pointers
@@ -31,34 +31,34 @@ def test_unsupported_types_and_ops_are_named_in_errors() -> None:
 
 
 def run(function: lg.ir.Function, lifted: tuple[bool, ...], arguments: list[Any]) -> tuple[Any, Any]:
-    found = compile_function(function, lifted)(*arguments)
+    actual = compile_function(function, lifted)(*arguments)
     expected = lg.ir.compile(lg.ir.map_over(function, lifted))(*arguments)
-    return (found, expected) if isinstance(found, tuple) else ((found,), (expected,))
+    return (actual, expected) if isinstance(actual, tuple) else ((actual,), (expected,))
 
 
 def all_nodes(kind: PortType | None) -> tuple[list[str], lg.ir.Function, list[Any]]:
-    """Every node type of one kind in one function, which is compiled at once: names of results, function, arguments."""
+    """All node types of one kind in one function: names of results, function, arguments."""
     names, calls, types, arguments = [], [], [], []
     chosen = list(ELEMENTWISE if kind else FIXED)
     if kind is PortType.MATRIX:
-        chosen = ["Addition", "Min", "Mod", "Floor", "Select"]  # one a way of writing; sixteen of each compile slowly
+        chosen = ["Addition", "Min", "Mod", "Floor", "Select"]  # one for each form; sixteen of each compile slowly
     for name in chosen:
         function = convert(single_node(name, kind), "f").function
         low, high = ELEMENTWISE[name][1] if kind else (-2, 2)
         generator = np.random.default_rng(len(name))
-        shapes = [SHAPES[own or kind] for _, own in NODE_TYPES[name].inputs]  # type: ignore[index]
+        shapes = [SHAPES[shape_name or kind] for _, shape_name in NODE_TYPES[name].inputs]  # type: ignore[index]
         arguments += [generator.uniform(low, high, (100, *shape)).astype(np.float32) for shape in shapes]
         calls.append((function, slice(len(types), len(types) + len(shapes))))
         types += function.parameter_types
         names += [name] * len(function.results)
 
-    def every(*given: Any) -> Any:
-        for function, own in calls:
-            value = ops.call(*given[own], function=function)
+    def every(*values: Any) -> Any:
+        for function, part in calls:
+            value = ops.call(*values[part], function=function)
             several = len(function.results) > 1
             yield from (ops.get(value, index=i) for i in range(len(function.results))) if several else [value]
 
-    return names, lg.ir.trace(lambda *given: tuple(every(*given)), *types, name="nodes"), arguments
+    return names, lg.ir.trace(lambda *values: tuple(every(*values)), *types, name="nodes"), arguments
 
 
 @pytest.mark.opencl
@@ -66,22 +66,22 @@ def all_nodes(kind: PortType | None) -> tuple[list[str], lg.ir.Function, list[An
 def test_every_node_computes_the_same_on_opencl(kind: PortType | None) -> None:
     names, function, arguments = all_nodes(kind)
     results = run(function, (True,) * len(arguments), arguments)
-    for name, found, expected in zip(names, *results, strict=True):
-        np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=2e-4, atol=2e-5, err_msg=name)
+    for name, actual, expected in zip(names, *results, strict=True):
+        np.testing.assert_allclose(actual.reshape(expected.shape), expected, rtol=2e-4, atol=2e-5, err_msg=name)
 
 
 @pytest.mark.opencl
 def test_loops_branches_and_tables_run_on_opencl() -> None:
-    made = Assembly().add_resource(TriangleMesh.box((-1, -1, -1), (1, 1, 1)), id=8)
-    made = made.add_resource(BeamLattice([[0, 0, 0], [2, 0, 0]], [[0, 1]], [[0.5, 0.25]]), id=9)  # type: ignore[arg-type]
-    made = made.add_function("d", {"pos": PortType.VECTOR}, {"m": PortType.SCALAR, "b": PortType.SCALAR})
-    made = made.add_node("d", "Mesh", "mesh", pos="inputs.pos", mesh=8).link("d", "mesh.distance", "outputs.m")
-    made = made.add_node("d", "BeamLattice", "beam", pos="inputs.pos", beamlattice=9)
-    converted = convert(made.link("d", "beam.distance", "outputs.b"), "d")
+    assembly = Assembly().add_resource(TriangleMesh.box((-1, -1, -1), (1, 1, 1)), id=8)
+    assembly = assembly.add_resource(BeamLattice([[0, 0, 0], [2, 0, 0]], [[0, 1]], [[0.5, 0.25]]), id=9)  # type: ignore[arg-type]
+    assembly = assembly.add_function("d", {"pos": PortType.VECTOR}, {"m": PortType.SCALAR, "b": PortType.SCALAR})
+    assembly = assembly.add_node("d", "Mesh", "mesh", pos="inputs.pos", mesh=8).link("d", "mesh.distance", "outputs.m")
+    assembly = assembly.add_node("d", "BeamLattice", "beam", pos="inputs.pos", beamlattice=9)
+    converted = convert(assembly.link("d", "beam.distance", "outputs.b"), "d")
     points = np.random.default_rng(0).uniform(-3, 3, (200, 3)).astype(np.float32)
     lifted = (True, *[False] * len(converted.tables))
-    for found, expected in zip(*run(converted.function, lifted, [points, *converted.tables]), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+    for actual, expected in zip(*run(converted.function, lifted, [points, *converted.tables]), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 @pytest.mark.opencl
@@ -89,8 +89,8 @@ def test_gradients_run_on_opencl() -> None:
     inner = lg.ir.trace(lambda p: ops.length(p) * ops.sin(ops.get(p, index=0)), V)
     function = lg.ir.trace(lambda p: ops.bwd_diff(p, lg.ir.constant(1.0, f32), function=inner), V)
     points = np.random.default_rng(0).uniform(-3, 3, (200, 3)).astype(np.float32)
-    (found,), (expected,) = run(function, (True,), [points])
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    (actual,), (expected,) = run(function, (True,), [points])
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 @pytest.mark.opencl
@@ -98,8 +98,8 @@ def test_integers_and_matrices_run_on_opencl() -> None:
     function = lg.ir.trace(lambda n, m: ops.cast(n, type=f32) + ops.determinant(m), i32, Matrix(f32, 4, 4))
     numbers = np.arange(5, dtype=np.int32)
     matrices = np.random.default_rng(0).uniform(-1, 1, (5, 4, 4)).astype(np.float32)
-    (found,), (expected,) = run(function, (True, True), [numbers, matrices])
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    (actual,), (expected,) = run(function, (True, True), [numbers, matrices])
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert compile_function(function)(numbers[:0], matrices[:0]).shape == (0,)
 
 
@@ -114,15 +114,15 @@ def integers(a: Any, b: Any) -> Any:
 
 @pytest.mark.opencl
 @pytest.mark.parametrize("element", [i8, i32, u16, i64])
-def test_integers_wrap_and_divide_as_everywhere(element: Scalar) -> None:
+def test_integers_wrap_and_divide_like_other_backends(element: Scalar) -> None:
     function = lg.ir.trace(integers, element, element)
     limits = np.iinfo(element.dtype)
     a = np.array([limits.min, limits.max, 7, 100, limits.min, 5], element.dtype)
     b = np.array([1, 2, 3, 7, 5, limits.max], element.dtype)
     if limits.min:
         a, b = np.append(a, [limits.min, -7, 7]).astype(a.dtype), np.append(b, [-1, 2, -2]).astype(b.dtype)
-    for found, expected in zip(*run(function, (True, True), [a, b]), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for actual, expected in zip(*run(function, (True, True), [a, b]), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def branching(n: Any, x: Any) -> Any:
@@ -135,8 +135,8 @@ def branching(n: Any, x: Any) -> Any:
 def test_branches_by_number_and_truth_values_run_on_opencl() -> None:
     function = lg.ir.trace(branching, i32, f32)
     arguments = [np.array([0, 1, 2, 1], np.int32), np.array([0.5, -1.5, np.nan, 4], np.float32)]
-    for found, expected in zip(*run(function, (True, True), arguments), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for actual, expected in zip(*run(function, (True, True), arguments), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def read(table: Any, index: Any) -> Any:
@@ -175,7 +175,7 @@ def test_a_loop_that_runs_past_its_limit_is_reported() -> None:
 def test_generated_code_compiles_without_a_warning(
     recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Loops, branches, tables read at constant places, integers: nothing that a compiler has to wonder about."""
+    """Loops, branches, tables with constant indices, and integers; no warnings."""
     table = Tensor(f32, (4, 3))
 
     def walk(rows: Any, n: Any, x: Any) -> Any:

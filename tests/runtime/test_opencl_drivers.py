@@ -1,4 +1,4 @@
-"""PoCL on processors that its LLVM does not know: users get a reason, and the development environment takes another."""
+"""PoCL on processors that its LLVM does not support: users get a reason, and the setup installs another driver."""
 
 import importlib.util
 from pathlib import Path
@@ -11,7 +11,7 @@ from livegrad.runtime import opencl
 
 ZEN_3 = "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-znver3"
 ZEN_4 = "OpenCL 3.0 PoCL HSTR: pthread-x86_64-pc-linux-gnu-znver4"
-ZEN_5 = "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-generic"  # as LLVM 14 calls it
+ZEN_5 = "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-generic"  # LLVM 14's name
 INTEL = "OpenCL 3.1 (Build 0)"
 SCRIPT = Path(__file__).parents[2] / "scripts" / "opencl_driver.py"
 
@@ -20,14 +20,14 @@ def device(version: str) -> SimpleNamespace:
     return SimpleNamespace(version=version, platform=SimpleNamespace(version="OpenCL 3.0 PoCL 3.0"))
 
 
-def test_a_driver_that_is_known_to_abort_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_is_known_to_abort_raises_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opencl.llvm, "get_host_cpu_features", lambda: {"avx512f": True})
     with pytest.warns(RuntimeWarning, match="identifies this processor as `znver3` and is known to abort"):
         opencl._warn_of_pocl_crash(device(ZEN_3))
 
 
 @pytest.mark.parametrize(("version", "has_avx512"), [(ZEN_3, False), (ZEN_4, True)])
-def test_a_driver_that_knows_the_processor_is_not(
+def test_a_driver_that_supports_the_processor_raises_no_warning(
     version: str, has_avx512: bool, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     monkeypatch.setattr(opencl.llvm, "get_host_cpu_features", lambda: {"avx512f": has_avx512})
@@ -35,7 +35,7 @@ def test_a_driver_that_knows_the_processor_is_not(
     assert not recwarn.list
 
 
-def test_a_driver_that_does_not_know_the_processor_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_does_not_support_the_processor_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opencl, "_devices", lambda: [device(ZEN_5)])
     opencl.reason_for_no_opencl.cache_clear()
     try:
@@ -56,7 +56,7 @@ def script() -> Any:
     return module
 
 
-def test_the_library_that_fits_takes_the_place_of_the_other(script: Any, tmp_path: Path) -> None:
+def test_the_supported_library_replaces_the_other(script: Any, tmp_path: Path) -> None:
     folder = tmp_path / ".libs" / "share" / "pocl"
     assert not script.replace_avx512_library(tmp_path)
     folder.mkdir(parents=True)

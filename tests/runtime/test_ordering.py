@@ -1,4 +1,4 @@
-"""Short rows are sorted, and the first few of long ones found, by kernels: the order of NumPy's stable sort."""
+"""Kernels sort short rows, and select the first few elements of long ones, in the order of NumPy's stable sort."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ SHAPES = [(1,), (2,), (15,), (16,), (17,), (100,), (128,), (5, 33), (40, 7, 9), 
 
 
 def draw(shape: tuple[int, ...], dtype: str) -> Any:
-    """Numbers that repeat, with the greatest and the least; floats with zeros, NaN and infinities of both signs."""
+    """Repeated numbers, with the extremes of the type; floats with zeros, NaN and infinities of both signs."""
     if dtype.startswith("float"):
         special = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1.0, 2.0])
         return np.where(RNG.random(shape) < 0.4, RNG.choice(special, shape), RNG.standard_normal(shape)).astype(dtype)
@@ -40,8 +40,8 @@ def test_rows_along_any_axis_are_ordered_as_by_a_stable_sort(shape: Any, dtype: 
     x = draw(shape, dtype)
     for axis in range(len(shape)):
         order = stable_order(x, axis, descending)
-        found = lg.argsort(lg.asarray(x), axis=axis, descending=descending).numpy()
-        np.testing.assert_array_equal(found, order)
+        actual = lg.argsort(lg.asarray(x), axis=axis, descending=descending).numpy()
+        np.testing.assert_array_equal(actual, order)
         values = lg.sort(lg.asarray(x), axis=axis, descending=descending).numpy()
         np.testing.assert_array_equal(values, np.take_along_axis(x, order, axis))
         for count in {1, 2, 5, 30} & set(range(shape[axis] + 1)):
@@ -49,7 +49,7 @@ def test_rows_along_any_axis_are_ordered_as_by_a_stable_sort(shape: Any, dtype: 
             np.testing.assert_array_equal(positions.numpy(), order.take(range(count), axis))
 
 
-def test_orderings_have_no_step_of_the_host() -> None:
+def test_orderings_have_no_host_steps() -> None:
     short, long = Tensor(f32, (50, 30)), Tensor(i64, (50, 900))
     order = {"axis": 1, "descending": True, "stable": True}
     for function, x in (

@@ -1,4 +1,4 @@
-"""Loops of native kernels on threads: which ones, the same bits for any number of threads, errors, Ctrl-C, callers."""
+"""`parallelise_loops`: which loops run on threads, equal bits for all numbers of threads, errors, Ctrl-C, callers."""
 
 # ruff: noqa: F821  (names of sizes are variables of a captured function)
 # pyright: reportUndefinedVariable=false, reportReturnType=false, reportInvalidTypeForm=false
@@ -30,7 +30,7 @@ from livegrad.tensors.tracing import trace_call
 
 Line, Grid, Square = lg.array[float, "n"], lg.array[float, "n", "m"], lg.array[float, "n", "n"]
 Whole, Counts = lg.array[int, "n"], lg.array[int, "m"]
-EAGER = replace(CPU, least_parallel_work=0.0)  # threads share whatever they can
+EAGER = replace(CPU, least_parallel_work=0.0)  # threads share all loops that they can
 SERIAL = CPU.without("parallelise_loops")
 
 
@@ -52,7 +52,7 @@ def function_of(function: Any, arrays: tuple[Any, ...]) -> Any:
 
 
 def notes(function: Any, *arrays: Any, target: Target = EAGER) -> list[str]:
-    """What is said of each loop of a function's kernels, without its line."""
+    """The message for each loop of a function's kernels, without its line."""
     plan = CpuFunction(function_of(function, arrays)).schedule(target=target)
     kernels = [step for step in plan.steps if isinstance(step, KernelStep)]
     lines = [note for step in kernels for note in lower_loops(for_cpu(step, target, 64)).loop_notes]
@@ -241,11 +241,11 @@ def test_the_bits_are_the_same_for_any_number_of_threads(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if hasattr(program[0], "python")])
-def test_parallel_loops_give_what_python_gives(name: str) -> None:
+def test_parallel_loops_compute_what_python_computes(name: str) -> None:
     function, arrays, _ = PROGRAMS[name]
     expected = function.python(*[np.copy(array) for array in arrays])
-    found = np.frombuffer(run(function, arrays, EAGER, 3)[0], np.asarray(expected).dtype)
-    np.testing.assert_allclose(found, np.ravel(expected), rtol=1e-13, atol=1e-13)
+    actual = np.frombuffer(run(function, arrays, EAGER, 3)[0], np.asarray(expected).dtype)
+    np.testing.assert_allclose(actual, np.ravel(expected), rtol=1e-13, atol=1e-13)
 
 
 def test_threads_do_the_work_of_a_large_loop_and_not_that_of_a_small_one() -> None:
@@ -271,7 +271,7 @@ def test_sums_in_lanes_take_less_time_than_their_terms_one_by_one(size: int, sha
 
 
 @pytest.mark.parametrize(("dtype", "shared"), [(bool, False), (np.int8, False), (np.float64, True)])
-def test_vectors_have_more_of_small_elements(dtype: Any, shared: bool) -> None:
+def test_vectors_have_more_lanes_of_small_elements(dtype: Any, shared: bool) -> None:
     def spread(a: Any) -> Any:
         def row(i: Any, b: Any) -> Any:
             return b.at[i].set(b[i] | a[0] if dtype is not np.float64 else b[i] + a[0])
@@ -373,6 +373,6 @@ def test_a_stage_that_reduces_what_loops_compute_has_no_loop_for_threads(fold: C
         return lg.fori_loop(0, count, lambda i, total: total * 0.5 + x, x)
 
     x, counts = np.array([0.5, 0.25]), np.array([2, 3])
-    found = lg.jit(lambda x, n: fold(lg.vmap(steps)(x, n)))(x, counts)
+    actual = lg.jit(lambda x, n: fold(lg.vmap(steps)(x, n)))(x, counts)
     expected = fold(lg.asarray([0.5 * 0.25 + 0.75, 0.25 * 0.125 + 0.4375]))
-    assert np.array_equal(np.asarray(found), np.asarray(expected))
+    assert np.array_equal(np.asarray(actual), np.asarray(expected))

@@ -1,4 +1,4 @@
-"""Partners at `i ^ distance` are checked once before a loop: in range if all bits are below those of the size."""
+"""Partners at `i ^ distance` are checked once, before a loop: in range if all bits are below those of the size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WITHOUT = CPU.without("version_loops")
 
 
 def stages(lib: Any, x: Any, distances: Any, partner: Any) -> Any:
-    """A line for each distance, of the elements of the line before and their partners."""
+    """A line for each distance, computed from the elements of the previous line and their partners."""
     count, size = distances.shape[0], x.shape[0]
 
     def stage(k: Any, lines: Any) -> Any:
@@ -47,20 +47,20 @@ def joined_bits(lib: Any, x: Any, distances: Any) -> Any:
 
 @pytest.mark.parametrize("program", [butterflies, joined_bits])
 @pytest.mark.parametrize("size", [1, 16, 64, 100])
-def test_partners_are_those_of_numpy(program: Any, size: int) -> None:
+def test_partners_equal_numpys(program: Any, size: int) -> None:
     random = np.random.default_rng(size)
     below = 1 << (size.bit_length() - 1) if size == 1 << (size.bit_length() - 1) else 1
     x, distances = random.normal(size=size), random.integers(0, below, 5)
-    found = run(program, (x, distances), CPU)
-    assert found == run(program, (x, distances), WITHOUT)
-    np.testing.assert_allclose(np.frombuffer(found[0]).reshape(6, size), program(np, x, distances), 1e-12, 1e-12)
+    actual = run(program, (x, distances), CPU)
+    assert actual == run(program, (x, distances), WITHOUT)
+    np.testing.assert_allclose(np.frombuffer(actual[0]).reshape(6, size), program(np, x, distances), 1e-12, 1e-12)
 
 
 @pytest.mark.parametrize("distance", [16, 31, 1 << 40, -200])
 def test_a_partner_out_of_range_is_reported(distance: int) -> None:
-    found = lg.jit(lambda x, d: butterflies(lg, x, d))
+    actual = lg.jit(lambda x, d: butterflies(lg, x, d))
     with pytest.raises(lg.LivegradError, match="out of range"):
-        np.asarray(found(lg.asarray(np.ones(16)), lg.asarray(np.array([1, distance]))))
+        np.asarray(actual(lg.asarray(np.ones(16)), lg.asarray(np.array([1, distance]))))
 
 
 def test_one_version_of_a_loop_reads_partners_without_checks() -> None:

@@ -1,4 +1,4 @@
-"""Full groups of lanes and the remainder of a row have code of their own, which computes the same bits."""
+"""Full groups of lanes and the remainder of a row have separate code, which computes the same bits."""
 
 from __future__ import annotations
 

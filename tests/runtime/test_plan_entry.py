@@ -1,4 +1,4 @@
-"""A plan of kernels is one built-in: it gives what running step by step gives, and declines what is not plain."""
+"""Native entries of plans: same results as running step by step; unsupported calls are declined."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.native.object_layout import find_layout
 from livegrad.runtime.cpu.plan_entry import make_plan_entry
 from livegrad.state import fresh_session
-from livegrad.tensors.native_handles import handle_words
+from livegrad.tensors.native_handles import handle_layout
 from tests.forked import run_in_fork
 
 BITS = {np.dtype(np.float64): np.uint64, np.dtype(np.float32): np.uint32}
@@ -61,7 +61,7 @@ FUNCTIONS: list[Callable[[Any, Any], Any]] = [
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_entries_give_the_bits_of_running_step_by_step(seed: int) -> None:
+def test_entries_compute_the_bits_of_running_step_by_step(seed: int) -> None:
     choose, rng = random.Random(seed), np.random.default_rng(seed)
     arguments = random_arguments(choose, rng)
     if arguments[0].dtype.kind in "bc" or (arguments[0].dtype.kind == "u"):
@@ -74,10 +74,10 @@ def test_entries_give_the_bits_of_running_step_by_step(seed: int) -> None:
     if entry is None:
         assert not plan.only_kernels
         return
-    found = entry(*arguments)
-    found = found if isinstance(found, list) else [found]
-    assert list(map(bits_of, found)) == list(map(bits_of, expected))
-    assert all(array.flags.writeable and array.flags.carray for array in found)
+    actual = entry(*arguments)
+    actual = actual if isinstance(actual, list) else [actual]
+    assert list(map(bits_of, actual)) == list(map(bits_of, expected))
+    assert all(array.flags.writeable and array.flags.carray for array in actual)
     frozen = make_plan_entry(plan, frozen=True)
     assert frozen is not None
     again = frozen(*arguments)
@@ -94,7 +94,7 @@ class _Float(float):
     pass
 
 
-def test_arguments_that_are_not_plain_are_declined() -> None:
+def test_unsupported_arguments_are_declined() -> None:
     array = np.arange(6.0).reshape(2, 3)
     entry = make_plan_entry(plan_of(lambda a, s: a * s, array, 2.0))
     assert entry is not None
@@ -132,11 +132,11 @@ def test_integers_that_do_not_fit_are_declined() -> None:
     assert entry(-(2**63) - 1) is None
 
 
-def test_jit_gives_the_same_with_and_without_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jit_computes_the_same_with_and_without_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     def outcome(seed: int) -> list[Any]:
         choose, rng = random.Random(seed), np.random.default_rng(seed)
         function = lg.jit(lambda x, y, s, n: (x * s + y) * n)
-        seen: list[Any] = []
+        values: list[Any] = []
         for _ in range(12):
             dtype = choose.choice([np.float32, np.float64, np.int64])
             x, y = (rng.integers(-5, 5, (3, 2)).astype(dtype) for _ in range(2))
@@ -144,10 +144,10 @@ def test_jit_gives_the_same_with_and_without_entries(monkeypatch: pytest.MonkeyP
             kinds = [lg.asarray, lambda a: a, lambda a: lg.asarray(a) + 1, lambda a: a.T.copy().T, lambda a: a[::-1]]
             try:
                 result = function(choose.choice(kinds)(x), choose.choice(kinds)(y), s, n)
-                seen.append([result.dtype, *bits_of(np.asarray(result)), np.asarray(result).flags.writeable])
+                values.append([result.dtype, *bits_of(np.asarray(result)), np.asarray(result).flags.writeable])
             except lg.LivegradError as error:
-                seen.append(str(error))
-        return [*seen, function.traces]
+                values.append(str(error))
+        return [*values, function.traces]
 
     for seed in range(25):
         quick = outcome(seed)
@@ -195,7 +195,7 @@ def test_a_hundred_thousand_calls_leak_nothing() -> None:
     gc.collect()
     after = [sys.getrefcount(value) for value in watched]
     assert after[:-1] == before[:-1]
-    assert abs(after[-1] - before[-1]) < 100  # of None, which others use too
+    assert abs(after[-1] - before[-1]) < 100  # of None, which has other users
     assert abs(sys.getallocatedblocks() - blocks) < 200
 
 
@@ -211,19 +211,19 @@ def test_a_plan_in_use_is_left_to_the_lock() -> None:
 
 
 def test_threads_share_a_plan() -> None:
-    large = np.arange(300_000.0)  # several chunks: the GIL is let go of meanwhile
+    large = np.arange(300_000.0)  # several chunks, so the GIL is released
     plan = plan_of(lambda a: lg.sum(a * 2.0) + a, large)
     wrong: list[int] = []
 
     def work(number: int) -> None:
-        own = large + number
-        expected = plan_of_own(own)
+        argument = large + number
+        expected = plan_of_own(argument)
         for _ in range(20):
-            if not np.array_equal(plan.run([own])[0], expected):
+            if not np.array_equal(plan.run([argument])[0], expected):
                 wrong.append(number)
 
-    def plan_of_own(own: Any) -> Any:
-        return plan.run([own])[0]
+    def plan_of_own(argument: Any) -> Any:
+        return plan.run([argument])[0]
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -244,10 +244,10 @@ def test_a_failed_check_names_the_line_and_the_next_call_is_good() -> None:
         assert float(function(x, lg.asarray(2))) == 3.0
 
 
-def test_tensors_are_taken_as_they_are() -> None:
+def test_tensors_are_accepted_without_conversion() -> None:
     x = lg.asarray(np.arange(3.0))
     plan = plan_of(lambda a: a + 1.0, x)
-    entry = make_plan_entry(plan, [2], handle_words())
+    entry = make_plan_entry(plan, [2], handle_layout())
     assert entry is not None
     assert entry(x).tolist() == [1.0, 2.0, 3.0]
     assert entry(np.arange(3.0)) is None  # an array is another signature
@@ -262,11 +262,11 @@ def test_tensors_are_taken_as_they_are() -> None:
     assert entry(lg.jit(lambda a: a * 2.0)(x)).tolist() == [1.0, 3.0, 5.0]
     assert entry(x[1:2]) is None
     x.fill(1.0)
-    assert entry(computed) is None  # not good any more
+    assert entry(computed) is None  # no longer valid
     assert entry(deferred) is None
     assert entry(x).tolist() == [2.0, 2.0, 2.0]
     variable = lg.ones(2).requires_grad_()
-    assert entry((x * 2.0).execute()) is None  # a gradient might lead through it
+    assert entry((x * 2.0).execute()) is None  # a gradient may depend on it
     del variable
     assert entry(x.requires_grad_()) is None
     x.requires_grad_(False)
@@ -287,4 +287,4 @@ def test_a_child_of_a_fork_runs_plans_that_its_parent_was_running() -> None:
 
 def test_this_interpreter_has_entries() -> None:
     assert find_layout() is not None
-    assert handle_words() is not None
+    assert handle_layout() is not None

@@ -1,4 +1,4 @@
-"""The pool runs every chunk once, for any sizes and threads, from many callers, after fork and spawn, until SIGINT."""
+"""The pool runs each chunk once, for all sizes and numbers of threads, concurrent callers, fork, spawn, and SIGINT."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ finish:
 }
 """
 
-# Each chunk waits until `needed` chunks have arrived: ends only if that many threads take part.
+# Each chunk waits until `needed` chunks have started, so the run ends only if that many threads take part.
 MEETING = """
 define void @meet(i64 %begin, i64 %end, ptr %args, i64 %worker) {
 entry:
@@ -64,7 +64,7 @@ finish:
 }
 """
 
-# Notes when a chunk began; the first one goes on when a second one has begun.
+# Records when a chunk starts; the first chunk continues when a second one has started.
 ARRIVING = """
 define void @arrive(i64 %begin, i64 %end, ptr %args, i64 %worker) {
 entry:
@@ -110,7 +110,7 @@ def run_counting(function: NativeFunction, total: int, grain: int, times: int = 
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
-def test_every_element_is_done_once(threads: int) -> None:
+def test_every_element_is_processed_once(threads: int) -> None:
     pool.set_threads(threads)
     function = counting()
     for total in (-3, 0, 1, 2, 7, 64, 1000, 4099):
@@ -118,7 +118,7 @@ def test_every_element_is_done_once(threads: int) -> None:
             counts, owners = run_counting(function, total, grain, times=3)
             assert (counts == 3).all()
             begins = np.flatnonzero(owners >= 0)
-            assert (begins == np.arange(0, max(total, 0), max(grain, 1))).all()  # the same chunks for any thread count
+            assert (begins == np.arange(0, max(total, 0), max(grain, 1))).all()  # equal for all thread counts
             assert owners.max(initial=0) < threads
 
 
@@ -151,7 +151,7 @@ def test_workers_that_slept_stay_off_their_callers_processor() -> None:
     assert len(places) == len(allowed) - 1
 
 
-def test_each_thread_begins_with_a_part_of_its_own() -> None:
+def test_each_thread_starts_with_its_own_part() -> None:
     pool.set_threads(2)
     arrive = compile_kernel(ARRIVING, "arrive")
     for chunks in (2, 7, 8, 100):
@@ -162,7 +162,7 @@ def test_each_thread_begins_with_a_part_of_its_own() -> None:
         assert {order[0], order[chunks // 2]} == {0, 1}
 
 
-def test_one_chunk_or_one_thread_wakes_nobody() -> None:
+def test_one_chunk_or_one_thread_wakes_no_thread() -> None:
     function = counting()
     pool.set_threads(4)
     before = pool.stats()
@@ -195,7 +195,7 @@ def test_brief_runs_wake_threads_only_if_they_follow_each_other() -> None:
     try:
         for value, parallel in ((-1, 0), (1 << 62, 1), (-1, 0)):
             window.value = value
-            pool.set_threads(3)  # nobody has started yet
+            pool.set_threads(3)  # no thread has started yet
             before = pool.stats()
             invoker().invoke_released(function.address, 64, 8 | BRIEF, block.address)
             assert pool.stats().parallel_runs - before.parallel_runs == parallel
@@ -209,7 +209,7 @@ def test_threads_that_are_awake_join_brief_runs() -> None:
     pool.set_threads(2)
     meet = compile_kernel(MEETING, "meet")
     block = ArgumentBlock(2)
-    for grain in (1, *[1 | BRIEF] * 20):  # the first run wakes everybody; a brief one may find the thread asleep again
+    for grain in (1, *[1 | BRIEF] * 20):  # the first run wakes all threads, which may sleep again
         block.ints[0], block.ints[1] = 0, 2 if grain == 1 else 1
         invoker().invoke_released(meet.address, 2, grain, block.address)
         assert block.ints[0] == 2
@@ -252,7 +252,7 @@ def check_in_child(path: str) -> None:
 
 
 def counts_once(function: NativeFunction) -> bool:
-    """Whether code of before the fork and code compiled after it run each item once."""
+    """Whether code from before the fork and code compiled after it run each item once."""
     counts, _ = run_counting(function, 1000, 10)
     fresh = compile_kernel(COUNTING + "; compiled in the child\n", "count", speed=0)
     counts_of_fresh, _ = run_counting(fresh, 1000, 10)
@@ -407,7 +407,7 @@ def test_off_the_main_thread_the_flag_is_only_reported() -> None:
     ],
 )
 def test_the_pool_compiles_for_other_machines(architecture: str, triple: str, system: str) -> None:
-    features = "+m,+a,+d" if triple.startswith("riscv") else ""  # LLVM ends the process for lack of atomics
+    features = "+m,+a,+d" if triple.startswith("riscv") else ""  # LLVM aborts the process, because atomics are missing
     assert cross_compile(pool_ir(architecture, system), triple, features=features)
 
 

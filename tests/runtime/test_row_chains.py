@@ -1,4 +1,4 @@
-"""Chains of steps on the CPU: the same bits as step by step, for any number of threads, in less memory."""
+"""Row chains on the CPU: the bits of running step by step, for any number of threads, in less memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
 
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many blocks there are depends on the machine; these tests are about a small one."""
+    """Fixes the number of blocks, which depends on the machine."""
     monkeypatch.setattr(row_chains, "default_threads", lambda: 2)
 
 
@@ -77,21 +77,21 @@ def step_by_step(function: Function) -> CompiledPlan:
 
 @pytest.mark.parametrize("element", [f32, f64])
 @pytest.mark.parametrize("name", CASES)
-def test_a_chain_gives_the_same_bits_as_its_steps_one_by_one(name, element):
+def test_a_chain_has_the_bits_of_its_separate_steps(name, element):
     function, arrays = prepared(name, element)
     together = chained(function)
     assert any(kernel.members for kernel in together.serialised.kernels)
     results = together.run(arrays)
-    for found, expected in zip(results, step_by_step(function).run(arrays), strict=True):
-        assert np.array_equal(found, expected)
+    for actual, expected in zip(results, step_by_step(function).run(arrays), strict=True):
+        assert np.array_equal(actual, expected)
     reference = evaluate(function, *arrays)
     tolerance = 1e-4 if element is f32 else 1e-11
-    for found, expected in zip(results, reference if isinstance(reference, tuple) else (reference,), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * 10)
+    for actual, expected in zip(results, reference if isinstance(reference, tuple) else (reference,), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * 10)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_chain_gives_the_same_bits_on_any_number_of_threads(name):
+def test_a_chain_has_the_same_bits_on_any_number_of_threads(name):
     function, arrays = prepared(name)
     plan = chained(function)
     before = threads()
@@ -112,15 +112,15 @@ def test_scores_take_no_memory_of_the_plan():
 
 def test_a_chain_comes_back_from_its_serialised_plan():
     function, arrays = prepared("gradient")
-    made = chained(function)
-    serialised = decode(encode(made.serialised))
+    chain = chained(function)
+    serialised = decode(encode(chain.serialised))
     assert serialised is not None
-    assert serialised == made.serialised
+    assert serialised == chain.serialised
     again = CompiledPlan.from_serialised(serialised, run_function)
     assert again is not None
-    assert all(np.array_equal(a, b) for a, b in zip(again.run(arrays), made.run(arrays), strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(again.run(arrays), chain.run(arrays), strict=True))
 
 
-def test_few_rows_are_not_cut_into_blocks():
+def test_few_rows_are_not_split_into_blocks():
     function = trace(lambda x, w: maximum(matmul(x, w), 0.0), Tensor(f32, (16, 64)), Tensor(f32, (64, 64)))
     assert not any(kernel.members for kernel in chained(function).serialised.kernels)

@@ -1,4 +1,4 @@
-"""Results are the same bits for any number of threads, and those of the reference where the arithmetic is exact."""
+"""Results have the same bits for any number of threads, and those of the reference where arithmetic is exact."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,13 +34,13 @@ def _bits(result: Any) -> bytes:
 
 
 def _results(compiled: Callable[..., Any], *arguments: Any) -> Any:
-    """The result, after every number of threads has given the same one, and twice."""
-    found = []
+    """The result, after checking that all numbers of threads compute the same bits twice."""
+    actual = []
     for count in THREADS:
         set_threads(count)
-        found += [compiled(*arguments), compiled(*arguments)]
-    assert len({_bits(result) for result in found}) == 1, "threads change the result"
-    return found[0]
+        actual += [compiled(*arguments), compiled(*arguments)]
+    assert len({_bits(result) for result in actual}) == 1, "threads change the result"
+    return actual[0]
 
 
 def _compiled(function: Callable[..., Any], *types: Any) -> Callable[..., Any]:
@@ -79,7 +79,7 @@ def test_sums_and_means_along_any_axes_are_the_same_for_any_number_of_threads(
 
 @pytest.mark.parametrize("element", [lg.f16, lg.f32, lg.i32, lg.u8], ids=str)
 @pytest.mark.parametrize("size", [70_001, 300_001])
-def test_the_place_of_an_extremum_in_a_long_array_is_that_of_the_first(element: Any, size: int) -> None:
+def test_the_index_of_an_extremum_in_a_long_array_is_the_first(element: Any, size: int) -> None:
     def places(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
         return ops.arg_reduce(x, kind="argmax", axis=0), ops.arg_reduce(x, kind="argmin", axis=0)
 
@@ -88,7 +88,7 @@ def test_the_place_of_an_extremum_in_a_long_array_is_that_of_the_first(element: 
     assert (highest, lowest) == (values.argmax(), values.argmin())
 
 
-def test_the_place_of_an_extremum_is_right_beside_sums_of_the_same_array() -> None:
+def test_the_index_of_an_extremum_is_right_with_sums_of_the_same_array() -> None:
     def several(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
         first = ops.arg_reduce(x, kind="argmax", axis=0)
         return ops.reduce(x, kind="sum", axes=(0,)), first, ops.reduce(x, kind="max", axes=(0,))
@@ -100,7 +100,7 @@ def test_the_place_of_an_extremum_is_right_beside_sums_of_the_same_array() -> No
     np.testing.assert_allclose(total, values.sum(dtype=np.float64), rtol=1e-3)
 
 
-def test_a_nan_anywhere_is_the_extremum_and_its_place() -> None:
+def test_a_nan_anywhere_is_the_extremum_and_determines_its_index() -> None:
     def extrema(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
         return ops.reduce(x, kind="max", axes=(0,)), ops.arg_reduce(x, kind="argmin", axis=0)
 
@@ -118,9 +118,9 @@ def test_softmax_is_the_same_for_any_number_of_threads() -> None:
         return weights / ops.spread_back(ops.reduce(weights, kind="sum", axes=(1,)), (N, M), (1,))
 
     values = _numbers(lg.f32, 203, 1003)
-    found = _results(_compiled(softmax, lg.ir.types.Tensor(lg.f32, (N, M))), values)
+    actual = _results(_compiled(softmax, lg.ir.types.Tensor(lg.f32, (N, M))), values)
     weights = np.exp(values.astype(np.float64) - values.max(1, keepdims=True))
-    np.testing.assert_allclose(found, weights / weights.sum(1, keepdims=True), rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(actual, weights / weights.sum(1, keepdims=True), rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize("element", [lg.f16, lg.f32, lg.f64, lg.i32], ids=str)

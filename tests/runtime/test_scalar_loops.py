@@ -1,4 +1,4 @@
-"""Kernels of scalar loops: without bounds checks, vectorised by LLVM or in versions, they compute the same bits."""
+"""Kernels of scalar loops compute the same bits without bounds checks, vectorised by LLVM, and in versions."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def conditional_swaps(lib: Any, values: Any) -> Any:
 
 
 def shifted_by_data(lib: Any, values: Any, shifts: Any) -> Any:
-    """The distance between what is read and what is written is known at run time only."""
+    """The distance between reads and writes is known only at run time."""
     size = values.shape[0]
 
     def thing(t: Any, values: Any) -> Any:
@@ -175,7 +175,7 @@ def shifted_by_data(lib: Any, values: Any, shifts: Any) -> Any:
 
 
 def sieve(lib: Any, prime: Any) -> Any:
-    """The stride of what is written is the index of the loop around."""
+    """The stride of the writes is the index of the outer loop."""
     size = prime.shape[0]
 
     def strike_multiples(i: Any, prime: Any) -> Any:
@@ -235,7 +235,7 @@ def choose(lib: Any, condition: Any, then: Callable[[], Any], otherwise: Callabl
 
 
 def masked_elimination(lib: Any, a: Any) -> Any:
-    """Columns up to the pivot's stay as they are: the loop over columns is split there."""
+    """Columns up to the pivot do not change, so the loop over columns is split there."""
     size = a.shape[0]
     columns = lib.arange(size)
 
@@ -300,11 +300,11 @@ def test_each_optimisation_keeps_the_bits(name: str, left_out: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_compute_what_python_computes(name: str) -> None:
     program, arrays = PROGRAMS[name]
-    (found,) = run(program, arrays, CPU)
+    (actual,) = run(program, arrays, CPU)
     expected = program(np, *arrays)
     tolerance = 1e-4 if expected.dtype == np.float32 else 1e-11
     np.testing.assert_allclose(
-        np.frombuffer(found, expected.dtype).reshape(expected.shape), expected, tolerance, tolerance
+        np.frombuffer(actual, expected.dtype).reshape(expected.shape), expected, tolerance, tolerance
     )
 
 
@@ -364,8 +364,8 @@ def test_random_loops_keep_their_bits(seed: int) -> None:
     usual = run(program, arrays, CPU)
     assert usual == run(program, arrays, CPU.without(*OPTIMISATIONS))
     expected = program(np, *[array.copy() for array in arrays])
-    for found, own in zip(usual, expected, strict=True):
-        np.testing.assert_allclose(np.frombuffer(found).reshape(own.shape), own, 1e-9, 1e-9)
+    for actual, expected_line in zip(usual, expected, strict=True):
+        np.testing.assert_allclose(np.frombuffer(actual).reshape(expected_line.shape), expected_line, 1e-9, 1e-9)
 
 
 def random_masks(seed: int) -> tuple[Callable[..., Any], Arrays]:
@@ -405,7 +405,7 @@ def test_random_masks_keep_their_bits(seed: int) -> None:
 
 
 def test_a_loop_is_split_where_its_mask_changes() -> None:
-    """The part below the diagonal does nothing: one loop over columns is left, without a comparison."""
+    """The part below the diagonal does nothing, so one loop over columns remains, without a comparison."""
     ops = [
         [node.op.name for function in reachable_functions([stage.body]) for node in nodes_of(function)]
         for target in (CPU, CPU.without("split_index_sets"))
@@ -413,12 +413,12 @@ def test_a_loop_is_split_where_its_mask_changes() -> None:
         if isinstance(step, KernelStep) and step.kernel.name == "for_loop"
         for stage in lower_loops(for_cpu(step, target, 64)).kernel.stages
     ]
-    assert [own.count("for_loop") for own in ops] == [3, 3]
-    assert [own.count("select") for own in ops] == [0, 1]
+    assert [function_text.count("for_loop") for function_text in ops] == [3, 3]
+    assert [function_text.count("select") for function_text in ops] == [0, 1]
 
 
 def masked_sums(lib: Any, x: Any, w: Any) -> Any:
-    """Sums of the first elements of rows, against others in the opposite order."""
+    """Sums of the first elements of rows times others in reverse order."""
     columns = lib.arange(x.shape[1])
 
     def row(i: Any, x: Any) -> Any:
@@ -437,8 +437,8 @@ def test_sums_under_a_mask_add_what_it_leaves(width: int) -> None:
     arrays = random.normal(size=(11, width)), random.normal(size=80)
     expected = masked_sums(np, *arrays)
     for target in (CPU, CPU.without("split_index_sets")):
-        (found,) = run(masked_sums, arrays, target)
-        np.testing.assert_allclose(np.frombuffer(found).reshape(expected.shape), expected, 1e-11, 1e-11)
+        (actual,) = run(masked_sums, arrays, target)
+        np.testing.assert_allclose(np.frombuffer(actual).reshape(expected.shape), expected, 1e-11, 1e-11)
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
@@ -447,8 +447,8 @@ def test_sums_under_a_mask_add_what_it_leaves(width: int) -> None:
 @pytest.mark.parametrize("shift", [0, 5, 495])
 def test_an_index_is_in_range_in_each_version(shift: int) -> None:
     program = lg.jit(lambda x, s: shifted_by_data(lg, x, s))
-    found = np.asarray(program(lg.asarray(LINE), lg.asarray(np.array([shift]))))
-    np.testing.assert_array_equal(found, shifted_by_data(np, LINE, np.array([shift])))
+    actual = np.asarray(program(lg.asarray(LINE), lg.asarray(np.array([shift]))))
+    np.testing.assert_array_equal(actual, shifted_by_data(np, LINE, np.array([shift])))
 
 
 @pytest.mark.parametrize("left_out", [(), OPTIMISATIONS])
@@ -511,12 +511,12 @@ def test_rows_of_a_product_are_computed_in_whole_registers(processor: str, regis
 
 
 def test_no_masked_store_replaces_a_choice() -> None:
-    """Such stores take 20 times as long as others on some processors with AVX2."""
+    """Such stores are 20 times slower on some processors with AVX2."""
     (text,) = kernel_texts("shortest paths", 32)
     assert "maskmov" not in cross_assemble(text, "x86_64-unknown-linux-gnu", "znver3", speed=LOOP_SPEED)
 
 
-# A loop over 64 elements of `a`, of which it reads those that are not 0 in `b`: the vectoriser loads them under a mask.
+# A loop over 64 elements that reads `b` where `a` is not 0, which LLVM's vectoriser turns into masked loads.
 GUARDED_LOAD = """
 define void @kernel(ptr noalias %a, ptr noalias %b, ptr noalias %c) {
 start:
@@ -545,7 +545,7 @@ done:
 
 
 def test_loops_with_masked_loads_are_not_vectorised() -> None:
-    """LLVM 22.1 may move such loads behind stores."""
+    """LLVM 22.1 may move such loads after stores."""
     machine = llvm.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(cpu="haswell", opt=3)
     with parsed_module(GUARDED_LOAD) as module:
         optimize(module, machine, LOOP_SPEED)

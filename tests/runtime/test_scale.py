@@ -50,8 +50,8 @@ def _nest(depth: int, value: lg.ir.Node) -> lg.ir.Node:
 def test_loops_six_deep_and_their_derivative() -> None:
     function = lg.ir.trace(lambda x: _nest(6, x), lg.f64)
     values = np.linspace(0, 1, 19)
-    found = lg.ir.compile(lg.ir.map_over(function))(values)
-    np.testing.assert_allclose(found[::6], [lg.ir.evaluate(function, v) for v in values[::6]], rtol=1e-12)
+    actual = lg.ir.compile(lg.ir.map_over(function))(values)
+    np.testing.assert_allclose(actual[::6], [lg.ir.evaluate(function, v) for v in values[::6]], rtol=1e-12)
     gradient = lg.ir.compile(lg.ir.map_over(lg.vjp(function)))(values, np.ones(19))
     np.testing.assert_allclose(gradient, np.full(19, 1.01**729), rtol=1e-9)
 
@@ -65,8 +65,8 @@ def test_loops_that_end_differently_in_every_lane_six_deep() -> None:
 
     function = lg.ir.trace(lambda x: nest(6, x), lg.f64)
     values = np.linspace(0, 3, 101)
-    found = lg.ir.compile(lg.ir.map_over(function))(values)
-    np.testing.assert_allclose(found[::9], [lg.ir.evaluate(function, v) for v in values[::9]], rtol=1e-9)
+    actual = lg.ir.compile(lg.ir.map_over(function))(values)
+    np.testing.assert_allclose(actual[::9], [lg.ir.evaluate(function, v) for v in values[::9]], rtol=1e-9)
 
 
 def test_vectors_of_sixty_four_components() -> None:
@@ -100,8 +100,8 @@ def test_a_hundred_parameters_and_results(type: Any) -> None:
     def mix(*values: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
         return tuple(values[k] + values[(k + 1) % 100] * float(k) for k in range(100))
 
-    given = [float(k) if type is lg.f32 else np.full(33, k, np.float32) for k in range(100)]
-    results = lg.ir.compile(lg.ir.trace(mix, *[type] * 100))(*given)
+    inputs = [float(k) if type is lg.f32 else np.full(33, k, np.float32) for k in range(100)]
+    results = lg.ir.compile(lg.ir.trace(mix, *[type] * 100))(*inputs)
     assert [np.ravel(result)[-1] for result in results] == [k + (k + 1) % 100 * k for k in range(100)]
 
 
@@ -116,8 +116,8 @@ def test_many_kernels_in_one_plan() -> None:
     expected = values
     for _ in range(40):
         expected = expected / expected.max() + 1.0
-    found = lg.ir.compile(lg.ir.trace(alternate, lg.ir.types.Tensor(lg.f64, (N,))))(values)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    actual = lg.ir.compile(lg.ir.trace(alternate, lg.ir.types.Tensor(lg.f64, (N,))))(values)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_many_sizes_in_a_row() -> None:
@@ -136,7 +136,7 @@ def test_more_threads_than_items_and_processors() -> None:
 
 
 def _lowered_functions(depth: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many functions the passes for all sizes are given for the gradient of branches in each other."""
+    """The number of functions that `lower` processes for the gradient of nested branches."""
 
     def level(depth: int, x: lg.Tensor) -> lg.Tensor:
         if not depth:
@@ -151,13 +151,13 @@ def _lowered_functions(depth: int, monkeypatch: pytest.MonkeyPatch) -> int:
         return original(module, *arguments)
 
     monkeypatch.setattr(compiler, "lower_module", count)
-    x = np.float64(0.5 + depth)  # a program of its own, which no test compiled before
-    found = lg.grad(lambda x: level(depth, x))(lg.asarray(x))
-    np.testing.assert_allclose(found, 2.0 + depth * np.cos(x), rtol=1e-12)
+    x = np.float64(0.5 + depth)  # a program that no other test compiles
+    actual = lg.grad(lambda x: level(depth, x))(lg.asarray(x))
+    np.testing.assert_allclose(actual, 2.0 + depth * np.cos(x), rtol=1e-12)
     monkeypatch.undo()
     return sum(lowered)
 
 
-def test_branches_in_each_other_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nested_branches_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     five, ten = (_lowered_functions(depth, monkeypatch) for depth in (5, 10))
     assert ten <= 2 * five

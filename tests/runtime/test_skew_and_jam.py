@@ -1,4 +1,4 @@
-"""`skew_and_jam`: tables that are filled cell by cell keep their bits, and those that have to wait are left alone."""
+"""`skew_and_jam`: tables that are filled cell by cell keep their bits; loops with other dependences do not change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from livegrad.schedule.target import Target
 from tests.runtime.test_scalar_loops import function_of, repeat, run
 
 WITHOUT = CPU.without("skew_and_jam")
-Cell = Callable[[Any, Any, Any, Any], Any]  # the new value of a cell: of the library, the table, a row and a column
+Cell = Callable[[Any, Any, Any, Any], Any]  # the new value of a cell, from the library, the table, a row and a column
 
 CELLS: dict[str, Cell] = {
     "left": lambda lib, t, i, j: t[i, j - 1] * 0.5 + t[i, j],
@@ -32,7 +32,7 @@ CELLS: dict[str, Cell] = {
     "to the right": lambda lib, t, i, j: 0.5 * t[i, j + 1] - 0.25 * t[i - 1, j + 1] + t[i - 1, j - 1],
     "one column": lambda lib, t, i, j: 0.5 * t[i, j - 1] + t[i, 0],
 }
-LEFT_ALONE = ("one column", "to the right")  # the second one waits only if rows are filled from their end
+LEFT_ALONE = ("one column", "to the right")  # a dependence only if rows are filled from their end
 
 
 def table_of(cell: Cell, rows: int, columns: int, transposed: bool = False, downward: bool = False) -> Any:
@@ -85,7 +85,7 @@ def test_random_tables_keep_their_bits(seed: int) -> None:
 
 
 def cells_per_step(program: Any, arrays: Any, target: Target) -> int:
-    """How many cells the longest loop body writes."""
+    """The number of cells that the longest loop body writes."""
     plan = CpuFunction(function_of(program, arrays)).schedule(target=target)
     kernels = [step for step in plan.steps if isinstance(step, KernelStep) and step.kernel.name == "for_loop"]
     stages = [stage for step in kernels for stage in lower_loops(for_cpu(step, target, 64)).kernel.stages]
@@ -105,11 +105,11 @@ def test_each_step_fills_a_cell_of_four_rows(name: str) -> None:
     assert cells_per_step(program, arrays, WITHOUT) == 1
 
 
-def test_rows_that_do_not_wait_for_the_cell_before_are_left_to_vectors() -> None:
+def test_rows_without_a_dependence_on_the_previous_cell_are_vectorised() -> None:
     program = table_of(lambda lib, t, i, j: t[i - 1, j] * 0.5 + t[i, j], 30, 30)
     assert cells_per_step(program, (np.ones((40, 40)),), CPU) == 1
 
 
 @pytest.mark.parametrize("name", LEFT_ALONE)
-def test_cells_at_no_fixed_distance_are_left_alone(name: str) -> None:
+def test_cells_without_a_fixed_distance_do_not_change(name: str) -> None:
     assert cells_per_step(table_of(CELLS[name], 30, 30), (np.ones((40, 40)),), CPU) == 1

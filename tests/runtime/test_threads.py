@@ -1,4 +1,4 @@
-"""Many Python threads call compiled functions at once: the same one, different ones, and with different sizes."""
+"""Concurrent calls of compiled functions from many Python threads: of the same or other functions and sizes."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -91,8 +91,8 @@ def test_threads_compile_the_same_function_once_and_others_beside_it() -> None:
     def work(number: int) -> None:
         np.testing.assert_allclose(shared(values), np.exp(values) * 0.9876, rtol=1e-6)
         plans.append(shared.plan({"n": 777}))
-        own = lg.ir.compile(lg.ir.trace(lambda x: ops.exp(x) + float(number), lg.ir.types.Tensor(lg.f32, (N,))))
-        np.testing.assert_allclose(own(values), np.exp(values) + number, rtol=1e-5)
+        compiled = lg.ir.compile(lg.ir.trace(lambda x: ops.exp(x) + float(number), lg.ir.types.Tensor(lg.f32, (N,))))
+        np.testing.assert_allclose(compiled(values), np.exp(values) + number, rtol=1e-5)
 
     _together(work)
     assert len(set(map(id, plans))) == 1

@@ -1,4 +1,4 @@
-"""Baseline and optimised tier compute the same bits at the same address, also after a fork."""
+"""The baseline and optimised tiers compute the same bits at the same address, also after a fork."""
 
 import itertools
 import os
@@ -45,7 +45,7 @@ def _bits(result: Any) -> bytes:
 
 
 def _agree(run: Callable[[], Any]) -> None:
-    """Poor code gives certain bits, better code the same."""
+    """The optimised tier computes the bits of the baseline tier."""
     before = _bits(run())
     codes = _codes()
     assert codes
@@ -75,7 +75,7 @@ PROGRAMS: dict[str, Callable[[lg.ir.Node], Any]] = {
 @pytest.mark.parametrize("element", [lg.f32, lg.f64, lg.f16], ids=str)
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.usefixtures("without_caches")
-def test_better_code_gives_the_same_bits(program: str, element: Any) -> None:
+def test_optimised_code_computes_the_same_bits(program: str, element: Any) -> None:
     values = RNG.standard_normal(ROWS).astype(element.dtype)
     compiled = CpuFunction(lg.ir.trace(PROGRAMS[program], lg.ir.types.Tensor(element, ROWS)))
     _agree(lambda: compiled(values))
@@ -93,7 +93,7 @@ def test_random_graphs_give_the_same_bits(data: st.DataObject) -> None:
 
 
 @pytest.mark.usefixtures("without_caches")
-def test_a_plan_keeps_its_addresses_while_its_code_gets_better() -> None:
+def test_a_plan_keeps_its_addresses_when_its_code_tiers_up() -> None:
     compiled = CpuFunction(lg.ir.trace(lambda x: x * x + 0.125, lg.ir.types.Tensor(lg.f32, (40,))))
     compiled(np.ones(40, np.float32))
     (code,) = _codes()
@@ -121,7 +121,7 @@ def test_kernels_of_a_plan_share_a_module_while_the_compiler_is_busy(monkeypatch
 
 
 @pytest.mark.usefixtures("without_caches")
-def test_a_kernel_that_nobody_holds_is_not_improved() -> None:
+def test_a_freed_kernel_is_not_recompiled() -> None:
     compiled = CpuFunction(lg.ir.trace(lambda x: x * x - 0.375, lg.ir.types.Tensor(lg.f32, (40,))))
     compiled(np.ones(40, np.float32))
     recompiled: list[TieredFunction] = []
@@ -135,7 +135,7 @@ def test_a_kernel_that_nobody_holds_is_not_improved() -> None:
     assert not recompiled
 
 
-def test_quick_code_has_fewer_instructions() -> None:
+def test_pruned_code_has_fewer_instructions() -> None:
     function = CpuFunction(lg.ir.trace(_softmax, lg.ir.types.Tensor(lg.f32, ROWS)))
     plan = function.plan().plan
     assert plan is not None
@@ -162,7 +162,7 @@ print(compiled, baseline)
 """
 
 
-def test_what_is_not_optimised_is_left_for_the_next_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_optimisations_are_stored_for_the_next_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUIET", "3600")
     first = run_python(LEAVING, tmp_path).split()
     assert first[1] == "1"
@@ -174,7 +174,7 @@ def test_what_is_not_optimised_is_left_for_the_next_process(tmp_path: Path, monk
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 @pytest.mark.usefixtures("without_caches")
-def test_a_child_of_a_fork_improves_its_own_kernels() -> None:
+def test_the_child_of_a_fork_tiers_up_its_own_kernels() -> None:
     compiled = CpuFunction(lg.ir.trace(lambda x: x * 0.28125 + 1.0, lg.ir.types.Tensor(lg.f32, (40,))))
     values = np.arange(40, dtype=np.float32)
     expected = compiled(values).tobytes()
@@ -188,63 +188,63 @@ def test_a_child_of_a_fork_improves_its_own_kernels() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_job_that_fails_is_reported_and_those_behind_it_are_done() -> None:
-    own = BackgroundCompiler(quiet_seconds=3600.0)
+def test_a_failed_job_is_reported_and_later_jobs_run() -> None:
+    compiler = BackgroundCompiler(quiet_seconds=3600.0)
     done: list[str] = []
-    own.later(lambda: done.append(1 / 0))  # type: ignore[arg-type]
-    own.later(lambda: done.append("second"))
-    own.wait()
+    compiler.later(lambda: done.append(1 / 0))  # type: ignore[arg-type]
+    compiler.later(lambda: done.append("second"))
+    compiler.wait()
     assert done == ["second"]
-    own.stop()
+    compiler.stop()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_who_waits_starts_the_thread_again_if_something_ended_it() -> None:
-    own = BackgroundCompiler(quiet_seconds=3600.0)
+def test_waiting_restarts_a_thread_that_died() -> None:
+    compiler = BackgroundCompiler(quiet_seconds=3600.0)
     done: list[str] = []
 
     def end_the_thread() -> None:
         raise SystemExit
 
-    own.later(end_the_thread)
-    own.later(lambda: done.append("second"))
-    own.wait()
+    compiler.later(end_the_thread)
+    compiler.later(lambda: done.append("second"))
+    compiler.wait()
     assert done == ["second"]
-    own.stop()
+    compiler.stop()
 
 
-def test_jobs_wait_until_it_is_quiet_and_errands_are_done_at_the_end() -> None:
-    own = BackgroundCompiler(quiet_seconds=3600.0)
+def test_jobs_wait_for_a_quiet_period_and_tasks_run_at_exit() -> None:
+    compiler = BackgroundCompiler(quiet_seconds=3600.0)
     done: list[str] = []
-    own.later(lambda: done.append("first"))
-    own.later(lambda: done.append("second"))
+    compiler.later(lambda: done.append("first"))
+    compiler.later(lambda: done.append("second"))
     assert not done
-    own.stop()
+    compiler.stop()
     assert done == ["first", "second"]
 
 
-def test_jobs_do_not_wait_for_ever_where_it_never_gets_quiet() -> None:
+def test_jobs_run_eventually_while_new_ones_arrive() -> None:
     ticks = itertools.count()
-    own = BackgroundCompiler(quiet_seconds=0.02, clock=lambda: next(ticks) / 1000)  # jobs come more often than that
+    compiler = BackgroundCompiler(quiet_seconds=0.02, clock=lambda: next(ticks) / 1000)  # jobs arrive more often
     done = threading.Event()
-    own.later(done.set)
+    compiler.later(done.set)
     while not done.is_set():
-        own.later(lambda: None)
-    own.stop()
+        compiler.later(lambda: None)
+    compiler.stop()
 
 
 @pytest.mark.parametrize("uptime", [0.0, 1.0, 1e9])
 def test_waiting_for_all_jobs_does_not_depend_on_how_long_the_machine_has_been_up(uptime: float) -> None:
-    own = BackgroundCompiler(quiet_seconds=3600.0, clock=lambda: uptime)
+    compiler = BackgroundCompiler(quiet_seconds=3600.0, clock=lambda: uptime)
     done: list[str] = []
-    own.later(lambda: done.append("first"))
-    own.later(lambda: (own.later(lambda: done.append("third")), done.append("second"))[0])
-    own.wait()
+    compiler.later(lambda: done.append("first"))
+    compiler.later(lambda: (compiler.later(lambda: done.append("third")), done.append("second"))[0])
+    compiler.wait()
     assert done == ["first", "second", "third"]
-    own.stop()
+    compiler.stop()
 
 
-def test_a_stub_goes_where_it_is_pointed_and_is_used_again() -> None:
+def test_a_trampoline_calls_its_target_and_is_reused() -> None:
     first = llvm_jit.compile_kernel("define void @k(i64 %b, i64 %e, ptr %a, i64 %w) {\n ret void\n}", "k", speed=0)
     trampoline = take_trampoline()
     trampoline.point_to(first.address)

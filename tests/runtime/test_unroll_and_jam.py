@@ -1,4 +1,4 @@
-"""`unroll_and_jam`: loops that add to the same elements again and again keep their bits, and others are left alone."""
+"""`unroll_and_jam`: loops that repeatedly add to the same elements keep their bits; other loops do not change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WITHOUT = CPU.without("unroll_and_jam")
 
 
 def random_nest(seed: int) -> Any:
-    """A nest that changes elements of c from a and b. Some of its forms may be jammed, and others may not."""
+    """A nest that updates elements of c from a and b. Some of its forms may be jammed."""
     random = np.random.default_rng(seed)
     terms, columns, form = int(random.integers(1, 80)), int(random.integers(1, 40)), seed % 6
     scale = float(random.uniform(0.5, 1.5))
@@ -28,18 +28,18 @@ def random_nest(seed: int) -> Any:
     def program(lib: Any, a: Any, b: Any, c: Any, number: Any) -> Any:
         def change(i: Any, k: Any, j: Any, c: Any) -> Any:
             value = a[k, j] * b[i, k] - scale
-            if form == 1:  # an element that an earlier iteration of the inner loop has changed
+            if form == 1:  # an element that an earlier iteration of the inner loop wrote
                 value = value + c[i, lib.where(j > 0, j - 1, 0)]
             if form == 2:  # another row in each iteration of the outer loop
                 c[i, j] = c[(i + k) % 3, j] * 0.5 + value
-            elif form == 3:  # nothing is added: the last one stays
+            elif form == 3:  # no accumulation: the last write wins
                 c[i, j] = value
             else:
                 c[i, j] = c[i, j] * 0.75 + lib.where(j > i, value, c[i, j])
             return c
 
         def row(i: Any, c: Any) -> Any:
-            # forms 4 and 5: as many terms as the data says, and as many columns as there were terms
+            # forms 4 and 5: the number of terms depends on data, and that of columns on the terms
             last = terms if form != 4 else number[0]
 
             def term(k: Any, c: Any) -> Any:
@@ -64,7 +64,7 @@ def test_random_nests_keep_their_bits(seed: int) -> None:
 
 
 def writes_of(program: Any, arrays: Any, target: Target) -> list[int]:
-    """How many operations each function has that writes an element."""
+    """The number of operations of each function that writes an element."""
     plan = CpuFunction(function_of(program, arrays)).schedule(target=target)
     kernels = [step for step in plan.steps if isinstance(step, KernelStep) and step.kernel.name == "for_loop"]
     stages = [stage for step in kernels for stage in lower_loops(for_cpu(step, target, 64)).kernel.stages]
@@ -95,7 +95,7 @@ def test_an_element_is_written_once_for_several_terms(size: int, several: int) -
 
 
 def elimination(lib: Any, a: Any) -> Any:
-    """Each term reads what the terms before have written."""
+    """Each term reads elements that the previous terms have written."""
 
     def step(k: Any, a: Any) -> Any:
         def row(i: Any, a: Any) -> Any:
@@ -107,7 +107,7 @@ def elimination(lib: Any, a: Any) -> Any:
     return repeat(lib, 0, a.shape[0], step, a + 0.0)
 
 
-def test_a_loop_that_reads_what_it_writes_elsewhere_is_left_alone() -> None:
+def test_a_loop_that_reads_elements_which_it_writes_elsewhere_does_not_change() -> None:
     square = np.random.default_rng(0).normal(size=(16, 16))
     assert writes_of(elimination, (square,), CPU) == writes_of(elimination, (square,), WITHOUT)
     assert run(elimination, (square,), CPU) == run(elimination, (square,), WITHOUT)

@@ -1,4 +1,4 @@
-"""Loops over tensors read large state where the caller has it, and write it where the result belongs."""
+"""Loops over tensors read large state from the caller's array, and write it to the array of the result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def relaxed(grid: np.ndarray[Any, Any], sweeps: int) -> np.ndarray[Any, Any]:
 
 @pytest.fixture(params=["zero copy", "copied"])
 def limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, without_caches: None) -> str:
-    """Makes all state zero-copy, however small, or none."""
+    """Makes all state zero-copy, or none."""
     bytes_ = 1 if request.param == "zero copy" else 1 << 40
     monkeypatch.setattr(zero_copy_state, "ZERO_COPY_BYTES", bytes_)
     monkeypatch.setattr(loop_body, "ZERO_COPY_BYTES", bytes_)
@@ -42,19 +42,19 @@ def limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, witho
 
 
 @pytest.mark.parametrize("sweeps", [0, 1, 2, 3, 4, 7])
-def test_any_number_of_iterations_leaves_the_argument_alone(limit: str, sweeps: int) -> None:
+def test_the_argument_does_not_change_for_any_number_of_iterations(limit: str, sweeps: int) -> None:
     run = lg.jit(lambda grid: lg.fori_loop(0, sweeps, lambda _, g: relax(g), grid))
-    given = lg.asarray(GRID)
+    argument = lg.asarray(GRID)
     for _ in range(3):
-        np.testing.assert_allclose(np.asarray(run(given)), relaxed(GRID, sweeps), rtol=1e-13)
-    np.testing.assert_array_equal(np.asarray(given), GRID)
+        np.testing.assert_allclose(np.asarray(run(argument)), relaxed(GRID, sweeps), rtol=1e-13)
+    np.testing.assert_array_equal(np.asarray(argument), GRID)
 
 
 def test_the_count_may_be_an_argument_and_results_outlive_later_runs(limit: str) -> None:
     run = lg.jit(lambda grid, count: lg.fori_loop(0, count, lambda _, g: relax(g), grid))
-    kept = [(count, run(GRID * (count + 1.0), count)) for count in (3, 0, 2, 1, 5, 0)]
-    for count, found in kept:
-        np.testing.assert_allclose(np.asarray(found), relaxed(GRID * (count + 1.0), count), rtol=1e-13)
+    results = [(count, run(GRID * (count + 1.0), count)) for count in (3, 0, 2, 1, 5, 0)]
+    for count, actual in results:
+        np.testing.assert_allclose(np.asarray(actual), relaxed(GRID * (count + 1.0), count), rtol=1e-13)
 
 
 def test_a_while_loop_ends_on_either_side(limit: str) -> None:
@@ -63,10 +63,10 @@ def test_a_while_loop_ends_on_either_side(limit: str) -> None:
 
     run = lg.jit(shrink)
     for most in (0.1, 0.3, 0.6, 1.5, 100.0):
-        wanted = GRID.copy()
-        while np.max(np.abs(wanted)) > most:
-            wanted = np.roll(wanted, 1, axis=0) * 0.5
-        np.testing.assert_array_equal(np.asarray(run(GRID, most)), wanted)
+        expected = GRID.copy()
+        while np.max(np.abs(expected)) > most:
+            expected = np.roll(expected, 1, axis=0) * 0.5
+        np.testing.assert_array_equal(np.asarray(run(GRID, most)), expected)
 
 
 def test_fields_that_are_swapped_and_summed_keep_their_values(limit: str) -> None:
@@ -77,19 +77,19 @@ def test_fields_that_are_swapped_and_summed_keep_their_values(limit: str) -> Non
     a, b, total = GRID, GRID * 2.0, 0.0
     for _ in range(5):
         a, b, total = b, relax(a.copy()), total + a.sum()
-    for found, wanted in zip(lg.jit(both)(GRID, GRID * 2.0), (a + b, b, total), strict=True):
-        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-12)
+    for actual, expected in zip(lg.jit(both)(GRID, GRID * 2.0), (a + b, b, total), strict=True):
+        np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-12)
 
 
 def test_a_body_with_host_steps_finds_its_arrays(limit: str) -> None:
     def step(_: Any, grid: Any) -> Any:
         return lg.sort(grid, axis=0) * 0.9 + lg.roll(grid, 1, axis=1)
 
-    wanted = GRID.copy()
+    expected = GRID.copy()
     for _ in range(3):
-        wanted = np.sort(wanted, axis=0) * 0.9 + np.roll(wanted, 1, axis=1)
-    found = lg.jit(lambda grid: lg.fori_loop(0, 3, step, grid))(GRID)
-    np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-12)
+        expected = np.sort(expected, axis=0) * 0.9 + np.roll(expected, 1, axis=1)
+    actual = lg.jit(lambda grid: lg.fori_loop(0, 3, step, grid))(GRID)
+    np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-12)
 
 
 def test_gradients_go_through_the_same_memory(limit: str) -> None:
@@ -104,18 +104,18 @@ def test_gradients_go_through_the_same_memory(limit: str) -> None:
 
 
 def test_a_large_state_is_never_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in nor out: the loop's own steps are all that touches it."""
+    """State is copied neither in nor out: only steps of the loop access it."""
     grid = GENERATOR.normal(size=(120, 120))
     program = lambda g: lg.fori_loop(0, 4, lambda _, s: relax(s), g)  # noqa: E731
     function = trace_call(program, [lg.asarray(grid).type], "program").function
     plan = CpuFunction(function).schedule(target=CPU)
     assert [step.op.name for step in plan.steps if isinstance(step, HostStep)] == ["for_loop"]
     compiled = CompiledPlan.from_plan(plan, run_function)
-    wanted = relaxed(grid, 4)
+    expected = relaxed(grid, 4)
     compiled.run([grid])
     copied: list[int] = []
     copy = np.copyto
     monkeypatch.setattr(np, "copyto", lambda to, value, **options: (copied.append(to.nbytes), copy(to, value)))
-    (found,) = compiled.run([grid])
+    (actual,) = compiled.run([grid])
     assert max(copied, default=0) < grid.nbytes
-    np.testing.assert_allclose(found, wanted, rtol=1e-13)
+    np.testing.assert_allclose(actual, expected, rtol=1e-13)

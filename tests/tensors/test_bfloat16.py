@@ -1,4 +1,4 @@
-"""Tensors of bfloat16: computed in float32, rounded once an operation, two bytes an element."""
+"""Tensors of bfloat16: computed in float32, rounded once per operation, two bytes per element."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_folds_keep_single_precision_until_the_end(run, expected):
 
 
 def test_a_sum_of_many_does_not_stick():
-    """In bf16 itself 256 + 1 is 256: a sum that was kept in it would stop there."""
+    """In bf16, 256 + 1 is 256, so a bf16 accumulator would stop there."""
     assert float(lg.sum(lg.ones(5000, dtype=B))) == widen(narrow(5000.0))
 
 
@@ -138,7 +138,7 @@ def test_it_is_copied_pickled_and_saved(tmp_path):
     assert float(x[0, 0]) == 2.0
 
 
-def test_what_it_cannot_hold_or_give_is_refused():
+def test_values_outside_its_range_and_exports_are_rejected():
     for action in (
         lambda: tensor() * 3.4e38,
         lambda: np.from_dlpack(tensor()),

@@ -1,4 +1,4 @@
-"""Calls as NumPy's users write them: what works means the same, and what does not says what to write."""
+"""Calls in NumPy style: those that work mean the same, and those that do not raise with advice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_dot_is_numpys_as_a_function_and_as_a_method(first: tuple[int, ...], sec
         np.testing.assert_allclose(np.asarray(found), np.dot(a, b), rtol=1e-13)
 
 
-def test_dot_of_other_shapes_names_the_product_along_one_axis() -> None:
+def test_dot_of_mismatched_shapes_suggests_vecdot() -> None:
     with pytest.raises(lg.ShapeError, match=r"cannot multiply shapes \(3, 4\) and \(3, 4\).*lg.vecdot"):
         lg.dot(lg.asarray(X), lg.asarray(X))
 
@@ -36,7 +36,7 @@ def test_a_copy_is_changed_alone() -> None:
     assert (x.tolist(), y.tolist()) == ([1.0, 2.0], [5.0, 2.0])
 
 
-def test_a_copy_of_what_is_computed_passes_gradients_on() -> None:
+def test_a_copy_of_a_computed_tensor_passes_gradients_on() -> None:
     def loss(x: lg.Tensor) -> lg.Tensor:
         y = x * 2.0
         z = lg.copy(y)
@@ -64,7 +64,7 @@ WRONG: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_call_that_does_not_fit_says_what_to_write(case: str) -> None:
+def test_an_unsupported_call_says_what_to_write(case: str) -> None:
     call, message = WRONG[case]
     with pytest.raises(lg.CallError, match=message) as caught:
         eval(compile(call, __file__, "eval"), {"lg": lg, "x": lg.asarray(X)})
@@ -88,7 +88,7 @@ REDUCTIONS_WITH_MASKS = ["sum", "prod", "max", "min", "any", "all", "mean", "std
 
 
 @pytest.mark.parametrize("name", REDUCTIONS_WITH_MASKS)
-def test_what_is_advised_instead_of_a_mask_gives_numpys_result(name: str) -> None:
+def test_the_replacement_advised_for_a_mask_matches_numpy(name: str) -> None:
     data = np.random.default_rng(0).normal(size=12) if name not in ("any", "all") else X.ravel() > 5.0
     mask = np.arange(12) % 3 > 0
     with pytest.raises(lg.CallError) as caught:
@@ -99,7 +99,7 @@ def test_what_is_advised_instead_of_a_mask_gives_numpys_result(name: str) -> Non
     np.testing.assert_allclose(np.asarray(getattr(lg, name)(chosen)), getattr(np, name)(data, where=mask, **starts))
 
 
-def test_an_error_inside_of_a_function_stays_what_it_is() -> None:
+def test_an_error_inside_a_user_function_is_unchanged() -> None:
     with pytest.raises(lg.LivegradError) as caught:
         lg.sum("text")
     assert not isinstance(caught.value, lg.CallError)

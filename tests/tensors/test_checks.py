@@ -1,4 +1,4 @@
-"""`check_gradients` lets right derivatives pass and finds wrong ones; `debug_nans` names the culprit."""
+"""`check_gradients` accepts correct derivatives and rejects wrong ones; `debug_nans` names the operation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import livegrad as lg
-from livegrad.lazy import execution
+from livegrad.lazy import nan_checks
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_a_wrong_forward_rule_is_found_with_the_line():
         lg.check_gradients(lambda x: lg.sum(square_with_slope(1.01)(x)), lg.asarray([1.0, 2.0]))
 
 
-def test_a_nan_in_a_derivative_is_found():
+def test_debug_nans_finds_a_nan_in_a_derivative():
     with pytest.raises(lg.DifferentiationError, match="disagree"):
         lg.check_gradients(lambda x: lg.sum(lg.sqrt(x)), lg.asarray([0.0, 1.0]))
 
 
-def test_integers_are_refused_with_the_line():
+def test_integers_raise_with_the_source_line():
     with pytest.raises(lg.UsageError, match=r"needs float arguments \(test_checks\.py"):
         lg.check_gradients(lg.sum, lg.asarray([1, 2]))
 
@@ -58,7 +58,7 @@ def test_integers_are_refused_with_the_line():
 def test_looking_for_nans_ends_with_the_block_also_after_an_error():
     with pytest.raises(lg.KernelCheckError), lg.debug_nans():
         lg.log(lg.asarray([-1.0])).execute()
-    assert not execution.watch.active
+    assert not nan_checks.watch.active
     lg.log(lg.asarray([-2.0])).execute()
     with lg.debug_nans(infinities=True):
         with lg.debug_nans():

@@ -1,4 +1,4 @@
-"""While loops that count become `for_loop`s: the same values and derivatives, whatever the bounds."""
+"""While loops that count become `for_loop`s with the same values and derivatives, for any bounds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ def loops_in(function: Callable[..., Any], *arrays: Any) -> list[str]:
 
 
 def count(condition: Callable[[Any, Any], Any], step: Callable[[Any], Any]) -> Callable[..., Any]:
-    """How often a loop runs, and what it makes of a number, from `start` up to `stop`."""
+    """Returns the number of iterations and the result of a loop from `start` up to `stop`."""
 
     def run(start: Any, stop: Any, x: Any) -> Any:
         state = (start, stop, lg.asarray(0), x)
@@ -80,7 +80,7 @@ def test_a_bound_that_changes_or_a_limit_keeps_the_while_loop() -> None:
         np.asarray(limited(lg.asarray([2.0])))
 
 
-def test_derivatives_and_batches_of_a_counting_loop_are_those_of_a_fori_loop() -> None:
+def test_derivatives_and_batches_of_a_counting_loop_equal_those_of_a_fori_loop() -> None:
     x, steps = lg.asarray(np.linspace(0.1, 1.0, 6)), lg.asarray(np.asarray([0, 1, 5, 2, 3, 4]))
 
     def by_while(x: Any, n: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tensors from data, numbers and rules: NumPy's numbers, our default types, copies and shared memory, refusals."""
+"""Creation functions: NumPy's values, livegrad's default types, copies and shared memory, errors."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def test_python_numbers_become_the_default_types() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_each_type_is_made_and_read_back(dtype: str) -> None:
+def test_each_type_round_trips(dtype: str) -> None:
     own = getattr(lg, dtype)
     for value in ([[1, 0], [1, 1]], 1, [], [[], []]):
         expected = np.asarray(value, dtype)
@@ -43,7 +43,7 @@ def test_each_type_is_made_and_read_back(dtype: str) -> None:
         np.testing.assert_array_equal(made.numpy(), expected)
 
 
-def test_numbers_by_a_rule_are_those_of_numpy() -> None:
+def test_generated_numbers_match_numpy() -> None:
     for arguments in ((5,), (2, 9), (2, 9, 3), (9, 2, -2), (0,), (3, 3), (2**40, 2**40 + 3)):
         np.testing.assert_array_equal(lg.arange(*arguments).numpy(), np.arange(*arguments))
     assert lg.arange(2**63, 2**63 + 2, dtype=lg.uint64).tolist() == [2**63, 2**63 + 1]
@@ -61,7 +61,7 @@ def test_numbers_by_a_rule_are_those_of_numpy() -> None:
             np.testing.assert_array_equal(found.numpy(), expected)
 
 
-def test_data_is_copied_unless_sharing_is_asked_for() -> None:
+def test_data_is_copied_unless_sharing_is_requested() -> None:
     data = np.asarray([1.0, 2.0], "float32")
     copied, shared, over_dlpack = lg.asarray(data), lg.asarray(data, copy=False), lg.from_dlpack(data)
     sums = [lg.sum(x) for x in (copied, shared, over_dlpack)]
@@ -75,7 +75,7 @@ def test_data_is_copied_unless_sharing_is_asked_for() -> None:
     assert float(lg.sum(lg.from_dlpack(data[::-1], copy=True))) == 12.0
 
 
-def test_a_copy_of_a_tensor_is_a_handle_of_its_own() -> None:
+def test_a_copy_of_a_tensor_is_a_separate_handle() -> None:
     x = lg.asarray([1.0, 2.0])
     same, copy = lg.asarray(x), lg.asarray(x, copy=True)
     x[0] = 5.0
@@ -163,7 +163,7 @@ def test_floats_of_data_are_rounded_as_by_astype() -> None:
         (lambda: lg.Tensor(), "cannot be called directly"),
     ],
 )
-def test_what_is_no_tensor_is_refused_where_it_is_written(act: Any, message: str) -> None:
+def test_non_tensors_raise_at_the_call(act: Any, message: str) -> None:
     with pytest.raises(lg.LivegradError, match=message) as caught:
         act()
     assert caught.value.where is not None

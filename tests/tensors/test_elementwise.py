@@ -1,4 +1,4 @@
-"""Elementwise functions and operators: NumPy's numbers over all types and shapes, the standard's corners, our types."""
+"""Elementwise functions and operators: NumPy's values over all types and shapes, the standard's edge cases, types."""
 
 import operator
 from typing import Any
@@ -101,7 +101,7 @@ def assert_close(name: str, found: lg.Tensor, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bool", *INTEGERS, *FLOATS, *COMPLEX])
-def test_unary_functions_are_those_of_numpy(dtype: str) -> None:
+def test_unary_functions_match_numpy(dtype: str) -> None:
     x = numbers(dtype, (3, 4))
     names = [name for name, (_, dtypes) in UNARY.items() if dtype in dtypes]
     results = [getattr(lg, name)(lg.asarray(x)) for name in names]
@@ -112,7 +112,7 @@ def test_unary_functions_are_those_of_numpy(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bool", *INTEGERS, *FLOATS, *COMPLEX])
-def test_binary_functions_broadcast_and_are_those_of_numpy(dtype: str) -> None:
+def test_binary_functions_broadcast_and_match_numpy(dtype: str) -> None:
     x, y = numbers(dtype, (3, 1)), numbers(dtype, (2, 1, 4), seed=1)
     if dtype in INTEGERS:
         y = np.where(y == 0, 1, np.abs(y.astype(np.int64))).astype(dtype)  # a divisor, a count of bits
@@ -129,7 +129,7 @@ def test_every_shape_works(shape: tuple[int, ...]) -> None:
     assert_close("exp", lg.exp(lg.asarray(x)) * 2.0 - lg.asarray(x), np.asarray(np.exp(x) * np.float32(2) - x))
 
 
-def test_functions_with_other_domains_are_those_of_numpy() -> None:
+def test_functions_with_other_domains_match_numpy() -> None:
     x = np.asarray([1.0, 1.5, 20.0], "float64")
     for name, reference in (
         *(("acosh", np.arccosh), ("log", np.log), ("log1p", np.log1p), ("log2", np.log2), ("log10", np.log10)),
@@ -154,7 +154,7 @@ MIXED = [
 
 
 @pytest.mark.parametrize(("first", "second", "both"), MIXED)
-def test_types_meet_in_the_type_of_the_standard(first: str, second: str, both: str) -> None:
+def test_types_promote_as_in_the_standard(first: str, second: str, both: str) -> None:
     result = lg.ones(2, dtype=first) + lg.ones(2, dtype=second)
     assert result.dtype.dtype.name == both
     assert lg.result_type(getattr(lg, first), getattr(lg, second)) == getattr(lg, both)
@@ -207,7 +207,7 @@ def test_updates_in_place_change_the_handle_and_nothing_else() -> None:
         x += lg.ones((2, 2))
 
 
-def test_floor_division_has_the_corners_of_the_standard() -> None:
+def test_floor_division_follows_the_standard_in_edge_cases() -> None:
     inf = float("inf")
     x = np.asarray([inf, -inf, 1.0, -1.0, 1.0, 0.0])
     y = np.asarray([2.0, 2.0, inf, inf, -inf, inf])
@@ -217,7 +217,7 @@ def test_floor_division_has_the_corners_of_the_standard() -> None:
     assert np.isnan((lg.asarray(inf) // lg.asarray(inf)).numpy())
 
 
-def test_complex_functions_have_the_corners_of_the_standard() -> None:
+def test_complex_functions_follow_the_standard_in_edge_cases() -> None:
     inf, nan = float("inf"), float("nan")
     z = lg.asarray([complex(inf, 0), complex(-inf, inf), complex(inf, nan), complex(nan, 0), complex(-0.0, 0.0)])
     found = lg.expm1(z).numpy()

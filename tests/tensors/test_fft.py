@@ -25,7 +25,7 @@ def assert_close(found: lg.Tensor, expected: Any) -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"])
-def test_transforms_along_an_axis_are_those_of_numpy(name: str, norm: Any) -> None:
+def test_transforms_along_an_axis_match_numpy(name: str, norm: Any) -> None:
     for dtype in ("float32", "float64") if name in ("rfft", "ihfft") else ("complex64", "complex128"):
         x = draw((3, 6, 4), dtype)
         for axis, n in ((-1, None), (1, None), (1, 4), (0, 5), (1, 1)):
@@ -35,7 +35,7 @@ def test_transforms_along_an_axis_are_those_of_numpy(name: str, norm: Any) -> No
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", ["fftn", "ifftn", "rfftn", "irfftn"])
-def test_transforms_over_axes_are_those_of_numpy(name: str, norm: Any) -> None:
+def test_transforms_over_axes_match_numpy(name: str, norm: Any) -> None:
     x = draw((3, 6, 4), "float64" if name == "rfftn" else "complex128")
     cases: list[tuple[Any, Any]] = [(None, None), (None, (0, 1)), ((4, 5), (2, 0)), ((-1, 7), (0, 1)), ((8,), (-1,))]
     for s, axes in cases:
@@ -43,7 +43,7 @@ def test_transforms_over_axes_are_those_of_numpy(name: str, norm: Any) -> None:
         assert_close(getattr(lg.fft, name)(lg.asarray(x), s=s, axes=axes, norm=norm), expected)
 
 
-def test_there_and_back_is_where_one_was() -> None:
+def test_inverse_transforms_undo_transforms() -> None:
     x = draw((5, 7), "float32")
     assert_close(lg.fft.irfftn(lg.fft.rfftn(lg.asarray(x)), s=x.shape, axes=(0, 1)), x)
     assert_close(lg.real(lg.fft.ifftn(lg.fft.fftn(lg.asarray(x)))), x)
@@ -58,7 +58,7 @@ def test_real_numbers_become_complex_and_complex_ones_not_real() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
-def test_frequencies_are_those_of_numpy(n: int) -> None:
+def test_frequencies_match_numpy(n: int) -> None:
     for name in ("fftfreq", "rfftfreq"):
         expected = getattr(np.fft, name)(n, 0.5)
         assert_close(getattr(lg.fft, name)(n, d=0.5, dtype=lg.float64), expected)
@@ -68,7 +68,7 @@ def test_frequencies_are_those_of_numpy(n: int) -> None:
 
 
 @pytest.mark.parametrize("axes", [None, 0, (-1,), (0, 1)])
-def test_shifts_are_those_of_numpy(axes: Any) -> None:
+def test_shifts_match_numpy(axes: Any) -> None:
     x = np.arange(30).reshape(5, 6)
     for name in ("fftshift", "ifftshift"):
         expected = getattr(np.fft, name)(x, axes)
@@ -88,7 +88,7 @@ def test_shifts_are_those_of_numpy(axes: Any) -> None:
         (lambda x: lg.fft.irfft(x[:, :1]), "the length is too small"),
     ],
 )
-def test_what_has_no_transform_is_refused_where_it_is_written(call: Any, reason: str) -> None:
+def test_operands_without_a_transform_raise_at_the_call(call: Any, reason: str) -> None:
     with pytest.raises(lg.LivegradError, match=reason) as caught:
         call(lg.ones((3, 4)))
     assert "test_fft.py" in str(caught.value)

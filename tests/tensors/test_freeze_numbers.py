@@ -1,4 +1,4 @@
-"""Numbers that a compiled function makes for itself are constants of it; those that somebody holds are not."""
+"""Scalars that a compiled function creates become constants; scalars with a holder do not."""
 
 from __future__ import annotations
 

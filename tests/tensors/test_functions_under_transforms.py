@@ -1,4 +1,4 @@
-"""Functions on tensors inside of transforms: compiled once, over a batch, and derived through complex numbers."""
+"""Functions on tensors inside transforms: compiled once, batched, and differentiated through complex numbers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -69,7 +69,7 @@ REAL_FROM_COMPLEX: dict[str, Callable[[lg.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", [*THROUGH_COMPLEX, *REAL_FROM_COMPLEX])
-def test_derivatives_through_complex_numbers_are_those_of_finite_differences(name: str) -> None:
+def test_derivatives_through_complex_numbers_match_finite_differences(name: str) -> None:
     rng = np.random.default_rng(3)
     x, y = rng.standard_normal((2, 3, 3))
 

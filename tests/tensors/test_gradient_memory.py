@@ -10,7 +10,7 @@ import livegrad as lg
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process's memory is read from /proc")
 POINTS, STEPS = 50_000, 1_000
-ONE_RESIDUAL = POINTS * STEPS * 8 >> 20  # in MB: what a gradient takes that keeps one number for each iteration
+ONE_RESIDUAL = POINTS * STEPS * 8 >> 20  # in MB: a gradient that stores one number per iteration
 
 PROGRAM = """
 import re, sys
@@ -39,7 +39,7 @@ def step(y, x):
 def until(x, n):
     return lg.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, step(s[1], x)), (lg.asarray(0), x))[1]
 
-def by_sum(x, n):  # how long it runs depends on the data
+def by_sum(x, n):  # the number of iterations depends on the data
     count = lambda s: (s[0] + lg.max(abs(s[1])) * 0 + 1, step(s[1], x))
     return lg.while_loop(lambda s: s[0] < n, count, (0.0 * x[0], x))[1]
 
@@ -61,7 +61,7 @@ def gradient(points, steps):
     derivative = lg.vmap(lg.grad(one)) if name != kind else lg.grad(one)
     return np.asarray(derivative(lg.asarray(x)))
 
-def peak():  # in KB; that of getrusage begins with what the process that started this one had
+def peak():  # in KB; getrusage would include the peak of the parent process
     with open("/proc/self/status") as status:
         return int(re.search(r"VmHWM:\\s*(\\d+)", status.read())[1])
 
@@ -73,7 +73,7 @@ print((peak() - before) >> 10, float(np.sum(result)))
 
 
 def run(kind: str, points: int = POINTS, steps: int = STEPS, limit: int = 0) -> tuple[int, float]:
-    """The memory that a gradient takes, in MB, and the sum of its elements."""
+    """Returns the memory that a gradient takes, in MB, and the sum of its elements."""
     words = [sys.executable, "-c", PROGRAM, kind, str(points), str(steps), str(limit)]
     memory, total = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
     return int(memory), float(total)

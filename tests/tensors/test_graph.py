@@ -1,4 +1,4 @@
-"""The graph behind tensors, seen: nodes, slots, order, pictures; and changes to it that are refused."""
+"""Inspection of tensor graphs: nodes, slots, order, drawings, merging, and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_nodes_come_operands_first_and_each_once():
     assert [source.name for _, source in graph.inputs(graph.node(shared))] == ["%0", "%1"]
 
 
-def test_a_graph_of_several_tensors_holds_what_they_share_once():
+def test_a_graph_of_several_tensors_holds_shared_nodes_once():
     a, b = two()
     graph = graph_of(a + b, a - b)
     assert [node.op for node in graph.nodes] == ["data", "data", "add", "sub"]
@@ -43,7 +43,7 @@ def test_a_node_is_found_by_number_name_tensor_or_node():
 
 
 @pytest.mark.parametrize("which", [3, -1, "%9", "abc", "", "%-1", 1.5, lg.ones(2), lg.ones(2).graph.nodes[0], True])
-def test_a_node_that_is_not_there_is_refused_without_computing_anything(which):
+def test_looking_up_a_missing_node_raises_without_computing(which):
     a, b = two()
     before = lg.stats().executions
     with pytest.raises(lg.UsageError, match=r"no such node in this graph \(test_graph\.py.*%0 to %2"):
@@ -51,7 +51,7 @@ def test_a_node_that_is_not_there_is_refused_without_computing_anything(which):
     assert lg.stats().executions == before
 
 
-def test_a_node_tells_what_is_known_of_it():
+def test_a_node_describes_its_state():
     a, b = two()
     c = a @ b
     node = c.graph.node(c)
@@ -103,7 +103,7 @@ def test_the_order_of_a_long_chain_takes_no_stack():
     assert "4,801 nodes before these" in str(y.graph)
 
 
-def test_merging_keeps_both_and_refuses_what_is_no_graph():
+def test_merging_keeps_both_and_rejects_other_objects():
     a, b = two()
     merged = (a + b).graph.merge((b * 2.0).graph)
     assert {node.op for node in merged.nodes} >= {"add", "mul"}
@@ -128,7 +128,7 @@ def test_merging_copies_no_node():
     assert len(combined.graph) == 5
 
 
-def test_a_freed_graph_is_refused_with_the_line():
+def test_using_a_freed_graph_raises_with_the_line():
     a, b = two()
     graph = (a + b).graph
     graph.free()
@@ -188,14 +188,14 @@ def test_a_picture_has_a_box_for_every_node_and_an_arrow_for_every_pair_of_them(
     assert repr(graph) == f"<graph of {len(graph)} nodes, 2 computed>"
 
 
-def test_a_graph_that_no_picture_can_show_is_shown_as_text():
+def test_a_graph_too_large_to_draw_is_shown_as_text():
     x = lg.asarray([1.0])
     for _ in range(300):
         x = lg.sin(x)
     assert x.graph._repr_svg_() is None
 
 
-def test_fill_refuses_a_computed_tensor_also_when_its_history_has_gone():
+def test_fill_rejects_a_computed_tensor_even_after_its_history_is_truncated():
     w = lg.asarray([1.0, 2.0])
     for _ in range(12):
         w = (w * 0.5).execute()
@@ -217,4 +217,4 @@ def test_the_plan_of_a_graph_is_what_its_execution_runs(held: bool) -> None:
     assert plan.kernels == lg.stats().kernels_run
     assert len(plan.steps) - plan.kernels == lg.stats().library_calls
     assert len(plan.results) == (2 if held else 1)
-    assert y.graph.plan().kernels == 0  # it is known now
+    assert y.graph.plan().kernels == 0  # the value is cached now

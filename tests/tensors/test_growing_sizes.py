@@ -1,4 +1,4 @@
-"""Sizes that change from call to call: after the second one they are symbols, and nothing is compiled again."""
+"""Sizes that change between calls: after the second call they are symbols, and nothing is compiled again."""
 
 import sys
 from random import Random
@@ -140,7 +140,7 @@ def test_a_third_size_is_neither_traced_nor_planned_nor_compiled(name, monkeypat
     assert calls < 3_000  # a first call makes tens of thousands
 
 
-def test_sizes_that_are_read_as_numbers_are_compiled_each_and_the_reason_is_shown():
+def test_sizes_that_are_read_as_numbers_compile_separately_with_a_reason():
     function = lg.jit(lambda x: sum(x[i] for i in range(x.shape[0])))
     for size in (3, 4, 5):
         x = values(size)
@@ -148,7 +148,7 @@ def test_sizes_that_are_read_as_numbers_are_compiled_each_and_the_reason_is_show
     assert "test_growing_sizes.py" in function.sizes()
 
 
-def test_a_condition_on_a_size_bounds_what_was_compiled():
+def test_a_condition_on_a_size_limits_the_compiled_range():
     function = lg.jit(lambda x: lg.sum(x) if x.shape[0] > 30 else lg.max(x))
     for size in (10, 11, 29, 30, 31, 50, 12, 60):
         x = values(size)

@@ -1,4 +1,4 @@
-"""Reading and assigning by index: every form against NumPy, derivatives, counts of executions, errors with a line."""
+"""Indexing and indexed assignment: every form against NumPy, derivatives, execution counts, errors with a line."""
 
 from typing import Any
 
@@ -133,7 +133,7 @@ def test_tensors_without_dimensions_are_indexed_by_nothing() -> None:
         x[0]
 
 
-def test_of_repeated_assignments_the_last_one_stands() -> None:
+def test_the_last_of_repeated_assignments_counts() -> None:
     x = lg.zeros(3)
     x[lg.asarray([1, 1, 1, 0])] = lg.asarray([1.0, 2.0, 3.0, 4.0])
     assert x.tolist() == [4.0, 3.0, 0.0]
@@ -162,7 +162,7 @@ def test_the_derivative_of_reading_adds_at_the_places_that_were_read(key: Any) -
 
 
 @pytest.mark.parametrize("key", [1, (slice(None, None, -2), slice(1, 4)), PICK, (slice(None), PICK, 0)], ids=name_of)
-def test_the_derivative_of_assigning_goes_to_what_stands_in_the_end(key: Any) -> None:
+def test_the_derivative_of_assignment_goes_to_the_last_value(key: Any) -> None:
     x = data("float64")
     value = 100.0 + np.arange(x[key].size, dtype=np.float64).reshape(x[key].shape)
     weights = 1.0 + np.arange(60, dtype=np.float64).reshape(SHAPE)
@@ -174,7 +174,7 @@ def test_the_derivative_of_assigning_goes_to_what_stands_in_the_end(key: Any) ->
 
     by_x, by_value = lg.grad(total, (0, 1))(lg.asarray(x), lg.asarray(value))
     number, kept = np.full(SHAPE, -1), weights.copy()
-    number[key] = np.arange(value.size).reshape(value.shape)  # who assigned last
+    number[key] = np.arange(value.size).reshape(value.shape)  # the last assignment to each element
     kept[number >= 0] = 0.0
     np.testing.assert_array_equal(by_x.numpy(), kept)
     expected = np.zeros(value.size)
@@ -182,7 +182,7 @@ def test_the_derivative_of_assigning_goes_to_what_stands_in_the_end(key: Any) ->
     np.testing.assert_array_equal(by_value.numpy(), expected.reshape(value.shape))
 
 
-def test_take_and_take_along_axis_are_those_of_numpy() -> None:
+def test_take_and_take_along_axis_match_numpy() -> None:
     x = data()
     for axis in (0, 1, -1):
         for indices in (np.asarray([1, 0, -1], "int64"), np.asarray([2, 2], "uint8")):
@@ -240,7 +240,7 @@ def test_indices_out_of_range_in_tensors_raise_when_they_are_computed() -> None:
             y.numpy()
 
 
-def test_what_does_not_fit_is_not_assigned() -> None:
+def test_values_that_do_not_fit_are_not_assigned() -> None:
     x, whole = lg.asarray(data()), lg.asarray([1, 2, 3])
     with pytest.raises(lg.ShapeError, match=r"\(2,\) and \(5, 3\)"):
         x[0] = lg.ones(2)
@@ -284,12 +284,12 @@ def test_a_mask_cannot_decide_a_shape_inside_a_traced_function() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        (lambda mask: (mask[:, 0],), [7.0, 8.0, 9.0]),  # a row for all that are picked
+        (lambda mask: (mask[:, 0],), [7.0, 8.0, 9.0]),  # one row for all selected elements
         (lambda mask: (slice(None), mask[0]), [[5.0], [6.0]]),
         (lambda mask: (mask,), [4.0]),
     ],
 )
-def test_what_is_the_same_for_all_that_a_mask_picks_is_assigned_without_looking_at_it(key: Any, value: Any) -> None:
+def test_uniform_values_are_assigned_without_executing_the_mask(key: Any, value: Any) -> None:
     mask = np.array([[True, False, True], [False, True, True]])
     expected = np.zeros((2, 3), np.float32)
     expected[key(mask)] = value

@@ -1,4 +1,4 @@
-"""Tensors meet other libraries: memory is shared where its layout allows, copied where it must be, never corrupted."""
+"""Interoperability with other libraries: memory is shared where the layout allows, else copied, never corrupted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def data(*shape: int) -> Any:
 
 
 class Producer:
-    """An array of another library: it speaks DLPack and nothing else, and notes what it was asked for."""
+    """An array of another library: it supports only DLPack, and records the requests."""
 
     def __init__(self, array: Any, device: tuple[int, int] = (1, 0)) -> None:
         self.array, self.device = array, device
@@ -44,7 +44,7 @@ class Producer:
 
 
 class OldProducer:
-    """One from before version 1 of DLPack, which takes nothing but a stream."""
+    """An array from before DLPack version 1, which takes only a stream."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -61,7 +61,7 @@ class OldProducer:
 
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 4)])
-def test_every_dtype_goes_to_numpy_and_back_unchanged(name, shape):
+def test_every_dtype_round_trips_through_numpy(name, shape):
     array = (np.arange(np.prod(shape, dtype=int)) % 2).reshape(shape).astype(name)
     x = lg.asarray(array)
     for back in (np.asarray(x), np.from_dlpack(x), np.array(x), np.asarray(x.__array__())):
@@ -80,7 +80,7 @@ def test_reading_a_tensor_copies_nothing():
     assert x.__array_interface__["data"] == (address(x.numpy()), True)
 
 
-def test_what_is_shared_cannot_be_written_to():
+def test_shared_memory_is_read_only():
     x = lg.asarray(data(3))
     for view in (np.asarray(x), np.from_dlpack(x), x.numpy(), x.__array__()):
         with pytest.raises(ValueError, match="read-only"):
@@ -121,7 +121,7 @@ def test_consumers_before_dlpack_1_get_a_copy_unless_they_want_none():
     assert address(shared) == address(x.numpy())
 
 
-def test_dlpack_knows_the_device_and_refuses_others():
+def test_dlpack_reports_the_device_and_rejects_others():
     x = lg.ones(3)
     assert x.__dlpack_device__() == (1, 0)
     assert np.from_dlpack(x, device="cpu").tolist() == [1.0] * 3
@@ -143,7 +143,7 @@ def test_shared_memory_outlives_the_tensor():
     assert len(junk) == 8
 
 
-def test_a_freed_or_traced_tensor_is_refused_with_the_line():
+def test_a_freed_or_traced_tensor_raises_with_the_line():
     x = lg.ones(3)
     x.free()
     for read in (np.asarray, np.from_dlpack, pickle.dumps, lambda x: lg.asarray(x, copy=True)):
@@ -168,7 +168,7 @@ def test_numpy_leaves_operators_to_the_tensor():
 # --- from others -----------------------------------------------------------------------------------------------------
 
 
-def test_data_is_copied_unless_sharing_is_asked_for():
+def test_data_is_copied_unless_sharing_is_requested():
     array = data(4)
     assert address(lg.asarray(array).numpy()) != address(array)
     shared = lg.asarray(array, copy=False)
@@ -184,7 +184,7 @@ def test_data_is_copied_unless_sharing_is_asked_for():
     [data(4, 4).T, data(8)[::2], data(4).astype(">f4"), np.frombuffer(bytes(17), np.uint8)[1:].view(np.float32)],
     ids=["transposed", "strided", "byte order", "alignment"],
 )
-def test_a_layout_that_cannot_be_shared_is_copied_or_refused(array):
+def test_a_layout_that_cannot_be_shared_is_copied_or_rejected(array):
     np.testing.assert_array_equal(lg.asarray(array).numpy(), array)
     with pytest.raises(lg.UsageError, match=r"cannot be shared \(test_interop\.py"):
         lg.asarray(array, copy=False)
@@ -198,7 +198,7 @@ def test_read_only_memory_can_be_shared():
     assert lg.asarray(memoryview(array), copy=False).tolist() == [0.0, 1.0, 2.0]
 
 
-def test_dlpack_shares_and_reads_anew():
+def test_dlpack_shares_memory_that_is_read_each_time():
     array = data(3)
     x = lg.from_dlpack(Producer(array))
     total = lg.sum(x)
@@ -227,7 +227,7 @@ def test_a_strided_array_comes_through_dlpack_by_a_copy():
 
 
 @pytest.mark.parametrize("thing", [object(), [1, 2], "text"])
-def test_what_is_no_array_is_refused(thing):
+def test_non_arrays_raise(thing):
     with pytest.raises(lg.UsageError, match=r"cannot be imported \(test_interop\.py"):
         lg.from_dlpack(thing)
 
@@ -254,14 +254,14 @@ def test_a_copy_is_not_reached_by_later_changes(duplicate):
     assert x.tolist() == [5.0, 9.0]
 
 
-def test_a_copy_of_shared_memory_is_its_own():
+def test_a_copy_of_shared_memory_is_independent():
     array = data(3)
     twin = copy.deepcopy(lg.asarray(array, copy=False))
     array[:] = -1.0
     assert twin.tolist() == [0.0, 1.0, 2.0]
 
 
-def test_a_deep_copy_keeps_what_is_one_as_one_and_variables_apart():
+def test_a_deep_copy_preserves_sharing_and_separate_variables():
     w = lg.asarray([1.0, 2.0]).requires_grad_()
     nest = {"a": w, "b": [w]}
     twin = copy.deepcopy(nest)
@@ -271,7 +271,7 @@ def test_a_deep_copy_keeps_what_is_one_as_one_and_variables_apart():
     assert [np.asarray(x.grad).tolist() for x in (w, twin["a"])] == [[2.0, 2.0], [3.0, 3.0]]
 
 
-def test_variables_written_alike_have_gradients_of_their_own():
+def test_variables_with_equal_expressions_have_separate_gradients():
     first, second = lg.zeros(2).requires_grad_(), lg.zeros(2).requires_grad_()
     data_ = lg.asarray([1.0, 2.0])
     third, fourth = (data_ * 2.0).requires_grad_(), (data_ * 2.0).requires_grad_()
@@ -362,7 +362,7 @@ def test_scipy_gives_tensors_for_tensors():
 
 
 class Foreign:
-    """An array of another library that does not give its numbers away."""
+    """An array of another library that NumPy cannot read."""
 
     def __dlpack__(self, **options: Any) -> Any:
         raise BufferError("no")
@@ -382,12 +382,12 @@ def test_numpy_knows_the_type_of_a_tensor_without_reading_it() -> None:
     unread = lg.ones(2, dtype=lg.int8) + 1
     assert np.result_type(unread, np.float64) == np.float64
     assert np.dtype(unread) == np.int8
-    assert np.result_type(lg.ones(2, dtype=lg.bfloat16)) == np.float32  # what NumPy is given for it
+    assert np.result_type(lg.ones(2, dtype=lg.bfloat16)) == np.float32  # the type that NumPy reads
     assert not unread.is_computed
 
 
 class _OfAnotherLibrary:
-    """An array that NumPy gets a copy of, and that DLPack shares."""
+    """An array that NumPy copies and DLPack shares."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -404,7 +404,7 @@ class _OfAnotherLibrary:
         return self.array.__dlpack_device__()
 
 
-def test_what_numpy_would_copy_is_shared_by_dlpack() -> None:
+def test_arrays_that_numpy_would_copy_are_shared_by_dlpack() -> None:
     array = np.ones(3, np.float32)
     shared = lg.asarray(_OfAnotherLibrary(array), copy=False)
     copied = lg.asarray(_OfAnotherLibrary(array))

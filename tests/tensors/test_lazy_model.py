@@ -1,5 +1,6 @@
-"""Lazy tensors against a model: whatever is built, read, filled, dropped or differentiated, in whatever order, a value
-is that of the formula over the data of now, or an error says that it cannot be had any more.
+"""Lazy tensors against a model: tensors are built, read, filled, dropped and differentiated in random order.
+
+Each value follows the formula over the current data, or an error says that it can no longer be computed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Array = np.ndarray
 
 @dataclass(eq=False)
 class Term:
-    """What a tensor stands for: data, or a rule over other terms."""
+    """The model of a tensor: data, or a rule over other terms."""
 
     data: Array | None = None
     rule: Callable[..., Array] | None = None
@@ -57,7 +58,7 @@ RULES: tuple[tuple[Callable[..., lg.Tensor], Callable[..., Array], int], ...] = 
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3, 103, 131, 161])
-def test_values_are_those_of_the_formula_over_the_data_of_now(seed: int) -> None:
+def test_values_follow_the_formula_over_the_current_data(seed: int) -> None:
     chance = random.Random(seed)
     numbers = np.random.default_rng(seed)
     now = 0
@@ -105,8 +106,8 @@ def test_values_are_those_of_the_formula_over_the_data_of_now(seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3])
-def test_gradients_find_their_variables_whatever_was_read_before(seed: int) -> None:
-    """A loop of updates whose steps read, or do not read, some of what they make before they go back."""
+def test_gradients_reach_their_variables_after_any_reads(seed: int) -> None:
+    """Runs a loop of updates whose steps may read some of their results before the backward pass."""
     chance = random.Random(seed)
     w, v = (lg.asarray(np.array(data, np.float32)).requires_grad_() for data in ([1.0, -2.0, 0.5], [0.3, 0.1, -0.4]))
     shadow_w, shadow_v = (tensor.numpy().astype(np.float64) for tensor in (w, v))

@@ -1,4 +1,4 @@
-"""Linear algebra: each function against NumPy or its own definition, real and complex, with errors and derivatives."""
+"""Linear algebra: each function against NumPy or its definition, real and complex, with errors and derivatives."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -48,7 +48,7 @@ def assert_close(found: lg.Tensor, expected: Any, dtype: str | None = None) -> N
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_systems_and_inverses_are_those_of_numpy(dtype: str) -> None:
+def test_systems_and_inverses_match_numpy(dtype: str) -> None:
     a, sides, vector = draw((2, 3, 3), dtype), draw((4, 1, 3, 5), dtype, 1), draw((3,), dtype, 2)
     assert_close(lg.linalg.solve(lg.asarray(a), lg.asarray(sides)), np.linalg.solve(a, sides))
     expected = np.linalg.solve(a, np.broadcast_to(vector, (2, 3))[..., None])[..., 0]
@@ -61,7 +61,7 @@ def test_systems_and_inverses_are_those_of_numpy(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(4, 3), (2, 3, 4), (3, 3)])
-def test_pseudo_inverses_are_those_of_numpy(shape: Any, dtype: str) -> None:
+def test_pseudo_inverses_match_numpy(shape: Any, dtype: str) -> None:
     x = draw(shape, dtype)
     assert_close(lg.linalg.pinv(lg.asarray(x)), np.linalg.pinv(x))
     x[..., 0, :] = x[..., 1, :]  # one rank less
@@ -79,7 +79,7 @@ def test_a_singular_matrix_raises_and_names_the_line() -> None:
     assert "test_linalg.py" in str(caught.value)
 
 
-def test_matrices_of_the_wrong_shape_or_type_are_refused() -> None:
+def test_matrices_of_the_wrong_shape_or_type_raise() -> None:
     with pytest.raises(lg.ShapeError, match=r"`inv` takes matrices \(test_linalg.py.*square matrices.*\(2, 3\)"):
         lg.linalg.inv(lg.ones((2, 3)))
     with pytest.raises(lg.ShapeError, match="at least two dimensions"):
@@ -92,7 +92,7 @@ def test_matrices_of_the_wrong_shape_or_type_are_refused() -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 7, -1, -2])
-def test_powers_of_matrices_are_those_of_numpy(n: int) -> None:
+def test_powers_of_matrices_match_numpy(n: int) -> None:
     x = draw((2, 3, 3))
     assert_close(lg.linalg.matrix_power(lg.asarray(x), n), np.linalg.matrix_power(x, n))
     with pytest.raises(lg.UsageError, match="takes an integer"):
@@ -181,7 +181,7 @@ def test_the_rank_counts_singular_values() -> None:
     [(order, "float64") for order in (0, 1, 2, 3, 2.5, -1, -2, 0.5, np.inf, -np.inf)]
     + [(order, dtype) for order in (0, 2, 2.5, np.inf) for dtype in ("float32", "complex64")],
 )
-def test_norms_of_vectors_are_those_of_numpy(order: float, dtype: str) -> None:
+def test_norms_of_vectors_match_numpy(order: float, dtype: str) -> None:
     x = draw((3, 4), dtype)
     expected = np.linalg.norm(x, order, axis=1, keepdims=True)
     found = lg.linalg.vector_norm(lg.asarray(x), axis=1, keepdims=True, ord=order)
@@ -193,7 +193,7 @@ def test_norms_of_vectors_are_those_of_numpy(order: float, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "complex128"])
 @pytest.mark.parametrize("order", ["fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf])
-def test_norms_of_matrices_are_those_of_numpy(order: Any, dtype: str) -> None:
+def test_norms_of_matrices_match_numpy(order: Any, dtype: str) -> None:
     x = draw((2, 3, 4), dtype)
     expected = np.linalg.norm(x, order, axis=(1, 2), keepdims=True)
     assert_close(lg.linalg.matrix_norm(lg.asarray(x), ord=order, keepdims=True), expected, real_of(dtype))
@@ -223,7 +223,7 @@ def test_a_norm_at_zero_has_the_derivative_zero() -> None:
 
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3, 5), (2, 5, 3), (1, 4), (4, 1), (0, 3)])
 @pytest.mark.parametrize("offset", [0, 1, -3, 7])
-def test_diagonals_and_traces_are_those_of_numpy(offset: int, shape: Any) -> None:
+def test_diagonals_and_traces_match_numpy(offset: int, shape: Any) -> None:
     x = np.arange(int(np.prod(shape))).reshape(shape)
     expected = np.diagonal(x, offset, -2, -1)
     np.testing.assert_array_equal(lg.linalg.diagonal(lg.asarray(x), offset=offset).numpy(), expected)
@@ -236,7 +236,7 @@ def test_a_trace_takes_the_type_of_a_sum() -> None:
     assert lg.linalg.trace(x, dtype=lg.float64).dtype == lg.float64
 
 
-def test_outer_and_cross_products_are_those_of_numpy() -> None:
+def test_outer_and_cross_products_match_numpy() -> None:
     a, b = draw((3,), "complex64"), draw((4,), "complex64", 1)
     assert_close(lg.linalg.outer(lg.asarray(a), lg.asarray(b)), np.outer(a, b))
     with pytest.raises(lg.ShapeError, match="takes vectors"):
@@ -302,7 +302,7 @@ def test_values_that_are_not_unique_have_no_derivative() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_determinants_of_small_matrices_are_kernels(size: int) -> None:
-    """LAPACK's calls for each of many small matrices would be a hundred times the work."""
+    """One LAPACK call per small matrix would take a hundred times as long."""
     made = np.random.default_rng(3).standard_normal((5, 4, size, size))
     x = lg.asarray(made)
     before = lg.stats().library_calls
@@ -323,7 +323,7 @@ def exact_determinant(matrix: Any) -> Fraction:
 def test_determinants_of_nearly_singular_matrices_have_as_many_digits_as_the_condition_leaves(
     dtype: str, condition: float
 ) -> None:
-    """An expansion by cofactors loses the square of the condition: all digits here."""
+    """A cofactor expansion loses digits with the square of the condition number: all of them here."""
     rng = np.random.default_rng(3)
     turns = np.linalg.qr(rng.standard_normal((2, 50, 3, 3)))[0]
     matrices = (turns[0] * [1.0, 1 / condition, 0.5 / condition] @ turns[1]).astype(dtype)

@@ -36,7 +36,7 @@ def assert_same(found: lg.Tensor, expected: Any) -> None:
 
 @pytest.mark.parametrize(("first", "second"), SHAPES)
 @pytest.mark.parametrize("dtype", ["int16", "float32", "complex128"])
-def test_matrix_products_are_those_of_numpy(dtype: str, first: Any, second: Any) -> None:
+def test_matrix_products_match_numpy(dtype: str, first: Any, second: Any) -> None:
     a, b = draw(first, dtype), draw(second, dtype, 1)
     if first == (6, 1, 2, 3):
         a, b = draw((6, 1, 2, 3), dtype), draw((5, 3, 2), dtype, 1)
@@ -44,7 +44,7 @@ def test_matrix_products_are_those_of_numpy(dtype: str, first: Any, second: Any)
     assert_same(lg.asarray(a) @ lg.asarray(b), a @ b)
 
 
-def test_matrix_products_meet_in_one_type() -> None:
+def test_matrix_products_promote_to_one_type() -> None:
     a, b = lg.ones((2, 2), dtype=lg.int32), lg.ones((2, 2), dtype=lg.float64)
     assert lg.matmul(a, b).dtype == lg.float64
     assert lg.vecdot(a, lg.ones(2, dtype=lg.int64)).dtype == lg.int64
@@ -59,7 +59,7 @@ def test_matrix_products_meet_in_one_type() -> None:
         ((), (3,), "takes tensors with dimensions"),
     ],
 )
-def test_matrix_products_that_do_not_fit_are_refused(first: Any, second: Any, reason: str) -> None:
+def test_mismatched_matrix_products_raise(first: Any, second: Any, reason: str) -> None:
     with pytest.raises(lg.ShapeError, match=reason) as caught:
         lg.matmul(lg.ones(first), lg.ones(second))
     assert "test_linear_algebra.py" in str(caught.value)
@@ -90,13 +90,13 @@ def test_inner_products_conjugate_the_first_vector(dtype: str) -> None:
 
 @pytest.mark.parametrize("axes", [0, 1, 2, ((0, 2), (1, 0)), ((-1,), (0,)), ((), ())])
 @pytest.mark.parametrize("dtype", ["int64", "complex64"])
-def test_contractions_are_those_of_numpy(dtype: str, axes: Any) -> None:
+def test_contractions_match_numpy(dtype: str, axes: Any) -> None:
     first, second = ((4, 2, 3), (3, 4, 5)) if isinstance(axes, tuple) else ((2, 3, 3), (3, 3, 5))
     a, b = draw(first, dtype), draw(second, dtype, 1)
     assert_same(lg.tensordot(lg.asarray(a), lg.asarray(b), axes=axes), np.tensordot(a, b, axes=axes))
 
 
-def test_contractions_that_do_not_fit_are_refused() -> None:
+def test_mismatched_contractions_raise() -> None:
     a = lg.ones((2, 3))
     with pytest.raises(lg.ShapeError, match="cannot contract shapes"):
         lg.tensordot(a, a, axes=1)
@@ -136,7 +136,7 @@ EINSUMS = [
 
 
 @pytest.mark.parametrize(("subscripts", "shapes"), [(first, rest) for first, *rest in EINSUMS])
-def test_sums_of_products_by_letters_are_those_of_numpy(subscripts: str, shapes: Any) -> None:
+def test_einsum_matches_numpy(subscripts: str, shapes: Any) -> None:
     operands = [draw(shape, "float64", seed) for seed, shape in enumerate(shapes)]
     assert_same(lg.einsum(subscripts, *map(lg.asarray, operands)), np.einsum(subscripts, *operands))
 
@@ -146,22 +146,22 @@ def test_sums_of_products_by_letters_are_those_of_numpy(subscripts: str, shapes:
     [
         ("ij,jk", [(2, 3)], "2 terms for 1 operands"),
         ("ij", [(2,)], "`ij` names 2 dimensions of a tensor with 1"),
-        ("i-j", [(2, 3)], "not made of letters"),
+        ("i-j", [(2, 3)], "must consist of letters"),
         ("ij->ik", [(2, 3)], "names `k`, which no operand has"),
-        ("ij->ii", [(2, 3)], "names a dimension twice"),
+        ("ij->ii", [(2, 3)], "repeats a letter"),
         ("ij,jk", [(2, 3), (4, 5)], r"two sizes for `j` .* found 3 and 4"),
-        ("...i->i", [(2, 3)], "leaves the ellipsis out"),
+        ("...i->i", [(2, 3)], "omits the ellipsis"),
         ("...i....", [(2, 3)], "at most one ellipsis"),
         ("", [], "terms for 0 operands"),
     ],
 )
-def test_letters_that_do_not_fit_are_refused(subscripts: str, shapes: Any, reason: str) -> None:
+def test_invalid_subscripts_raise(subscripts: str, shapes: Any, reason: str) -> None:
     with pytest.raises(lg.LivegradError, match=reason) as caught:
         lg.einsum(subscripts, *map(lg.ones, shapes))
     assert "test_linear_algebra.py" in str(caught.value)
 
 
-def test_sums_of_products_take_sizes_that_are_known_at_run_time() -> None:
+def test_einsum_takes_sizes_that_are_known_at_run_time() -> None:
     n = lg.ir.Dimension.symbol("n")
     types = TensorType(lg.f64, (n, 3)), TensorType(lg.f64, (n, 3))
     compiled = lg.ir.compile(lg.ir.trace(lambda a, b: lg.einsum("ni,nj->ij", wrap(a), wrap(b)).node, *types))
@@ -209,7 +209,7 @@ def test_products_have_the_derivative_of_finite_differences(function: Any, shape
 
 @pytest.mark.parametrize("dtype", [lg.uint8, lg.int64, lg.float32, lg.complex64])
 def test_a_product_of_two_numbers_is_one(dtype: Any) -> None:
-    """Numbers are seen as matrices of one element where they lie."""
+    """Numbers are reshaped to 1×1 matrices without a copy."""
     two, three = lg.asarray(2, dtype=dtype), lg.asarray(3, dtype=dtype)
     assert lg.tensordot(two, three, axes=((), ())).numpy() == 6
     one = lg.matmul(lg.reshape(two, (1, 1)), lg.reshape(three, (1, 1)))

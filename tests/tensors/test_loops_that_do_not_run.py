@@ -63,7 +63,7 @@ CASES |= {name: (by_count, body) for name, body in BODIES.items() if name != "sq
 
 
 @pytest.mark.parametrize(("loop", "body"), CASES.values(), ids=CASES)
-def test_a_body_that_does_not_run_gives_derivatives_of_zero_where_its_own_are_infinite(loop, body):
+def test_a_body_that_does_not_run_has_zero_derivatives_even_where_they_are_infinite(loop, body):
     zero, none = lg.asarray(0.0, dtype=lg.float64), lg.asarray(0)
 
     def loss(k):
@@ -75,7 +75,7 @@ def test_a_body_that_does_not_run_gives_derivatives_of_zero_where_its_own_are_in
     assert [float(DERIVATIVES[name](loss)(zero)) for name in names] == [0.0] * len(names)
 
 
-def test_a_body_owns_what_it_computes_even_if_somebody_has_the_same_value():
+def test_a_body_computes_its_values_even_if_an_equal_value_exists_outside():
     def loss(k, loop):
         held = lg.sqrt(k)
         value = lg.sum(loop(lambda s: s * lg.sqrt(k)))
@@ -105,7 +105,7 @@ def test_a_check_in_a_loop_that_does_not_run_does_not_fail(loop):
 
 
 @pytest.mark.parametrize("loop", [by_count, by_test], ids=["fori_loop", "while_loop"])
-def test_in_a_batch_each_element_has_iterations_of_its_own(loop):
+def test_each_element_of_a_batch_has_its_own_iterations(loop):
     values, iterations = lg.asarray([0.0, 1.0, 0.0, 4.0], dtype=lg.float64), lg.asarray([0, 2, -1, 1])
 
     def loss(k, iterations):
@@ -154,11 +154,11 @@ def test_tensors_that_are_the_same_in_each_iteration_are_computed_before_the_loo
     np.testing.assert_allclose(slope, np.cos(k.numpy()) * 2.0 * sum(0.5**i for i in range(5)))
 
 
-def test_a_loop_that_is_known_to_run_needs_no_test_of_that():
+def test_a_loop_that_always_runs_needs_no_check():
     k = lg.asarray(2.0, dtype=lg.float64)
     for value in (
         lg.fori_loop(0, 3, lambda i, s: s * lg.sin(k), START),
-        lg.fori_loop(lg.asarray(3) * 0, 3, lambda i, s: s * k, START),  # a view of what is around it
+        lg.fori_loop(lg.asarray(3) * 0, 3, lambda i, s: s * k, START),  # a view of a captured value
         lg.scan(lambda s, _: (s * lg.sin(k), s), START, length=3)[0],
     ):
         assert not [node for node in toposort([value.node]) if node.op is cond]

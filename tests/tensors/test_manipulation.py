@@ -1,4 +1,4 @@
-"""Shapes and places: every function against NumPy, derivatives, and errors that name shapes and the user's line."""
+"""Manipulation functions: each against NumPy, with derivatives, and errors that name shapes and the user's line."""
 
 from collections.abc import Callable
 from typing import Any
@@ -67,7 +67,7 @@ def test_elements_move_as_numpy_moves_them(
 
 
 def _without_sums(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Truth values cannot be added to: the case adds to the numbers that they stand for."""
+    """Booleans cannot be added: the case adds to the corresponding numbers."""
 
     def act(namespace: Any, x: Any) -> Any:
         return function(namespace, namespace.astype(x, namespace.int8))
@@ -82,7 +82,7 @@ def test_derivatives_move_back_to_where_the_elements_came_from(
     x = X.astype(np.float64)
     weights = 1.0 + np.arange(numpys(np, x).size).reshape(numpys(np, x).shape)
     found = lg.grad(lambda t: lg.sum(ours(lg, t) * weights))(lg.asarray(x)).numpy()
-    # The functions are linear, so each slope is a difference.
+    # The functions are linear, so each derivative is a difference.
     base = np.sum(numpys(np, x) * weights)
     expected = np.empty(x.shape)
     for place in np.ndindex(x.shape):
@@ -139,7 +139,7 @@ def test_moving_elements_runs_no_kernel() -> None:
         (lambda x: lg.tril(x[0, 0]), lg.ShapeError, "matrices"),
     ],
 )
-def test_what_cannot_be_moved_raises_where_it_is_written(act: Any, error: type[Exception], message: str) -> None:
+def test_invalid_manipulations_raise_at_the_call(act: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message) as caught:
         act(lg.asarray(X))
     assert caught.value.where.file == __file__  # type: ignore[attr-defined]

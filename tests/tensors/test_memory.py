@@ -1,4 +1,4 @@
-"""Memory stays flat: loops forget their past, graphs go with their tensors, long chains run and are freed.
+"""Memory stays flat: loops truncate their history, graphs are freed with their tensors, long chains run and are freed.
 
 `LIVEGRAD_LONG_TESTS=1` runs the sizes that the documentation speaks of; without it the same tests take seconds.
 """
@@ -24,7 +24,7 @@ MOST_GROWTH = 6 << 20
 
 
 def resident_bytes() -> int:
-    """What the process holds in memory now."""
+    """Returns the resident memory of the process."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -45,7 +45,7 @@ def network() -> tuple[dict[str, lg.Tensor], Callable[[Any], Any]]:
 
 
 def require_flat(step: Callable[[], Any], iterations: int, warm: int = 100) -> None:
-    """Runs a step many times: nodes and cached bytes must not change, resident memory hardly."""
+    """Runs a step many times: node count and cached bytes must not change, resident memory hardly."""
     for _ in range(warm):
         step()
     nodes, cached, resident = settled_node_count(), lg.stats().bytes_cached, resident_bytes()
@@ -136,8 +136,8 @@ def test_forty_variables_updated_in_place_keep_a_bounded_number_of_nodes():
     assert counted[-1] < 1.2 * max(counted[:3])
 
 
-def test_what_was_built_on_a_value_before_it_was_known_keeps_its_value_and_its_companions():
-    """Moved onto the data that its operand has become: the same numbers as without, and each computed once."""
+def test_tensors_built_on_a_pending_value_keep_their_values_and_companions():
+    """Rebased onto the leaf that replaced its operand: the same numbers, each computed once."""
     x = lg.asarray(np.ones(3, np.float32))
     for number in range(20):
         following = lg.sin(x) * 2.0 + float(number)
@@ -215,7 +215,7 @@ def test_a_tensor_takes_its_values_and_its_history_with_it():
     del x, middle, last
     gc.collect()
     assert [reference() for reference in alive] == [None] * 3
-    assert settled_node_count() <= nodes + 10  # what compiled programs keep of their own graph
+    assert settled_node_count() <= nodes + 10  # nodes that compiled programs retain
     assert lg.stats().bytes_cached == cached
 
 
@@ -248,12 +248,12 @@ def test_a_long_chain_executes_and_is_freed():
     assert lg.stats().kernels_run - kernels == length // 2_000
     del y
     gc.collect()
-    # Compiled pieces keep the graph that they were made from, and there are few different ones.
+    # Compiled pieces retain their graphs, and few of them differ.
     assert settled_node_count() <= before + 5 * 2_000
 
 
-def test_a_loop_that_reads_its_loss_before_it_goes_back_finds_its_variables() -> None:
-    """Reading computes the variable too, whose history then may end: the loss from before still leads to it."""
+def test_a_loop_that_reads_its_loss_before_backward_reaches_its_variables() -> None:
+    """Reading computes the variable too and may truncate its history; an earlier loss still leads to it."""
     p = lg.asarray(np.ones(3, np.float32)).requires_grad_()
     moved, value = 0, np.inf
     for _ in range(40):
@@ -269,7 +269,7 @@ def test_a_loop_that_reads_its_loss_before_it_goes_back_finds_its_variables() ->
 
 
 @needs_proc
-def test_a_total_that_nobody_reads_does_not_hold_what_it_was_added_up_from():
+def test_an_unread_total_does_not_retain_its_terms():
     parameters, loss = network()
     total = lg.asarray(0.0)
     mean = parameters["second"]
@@ -286,11 +286,11 @@ def test_a_total_that_nobody_reads_does_not_hold_what_it_was_added_up_from():
     nodes = settled_node_count()
     for _ in range(128):
         step()
-    assert settled_node_count() - nodes < 128 * 12  # what the two are added up by; a step has seventy nodes
+    assert settled_node_count() - nodes < 128 * 12  # nodes of the sum of the two; a step has seventy nodes
     assert float(total) > 0.0
 
 
-def test_what_was_computed_from_a_settled_value_is_no_longer_good_when_its_origin_changes() -> None:
+def test_values_computed_from_a_truncated_value_are_outdated_when_its_origin_changes() -> None:
     x = lg.asarray(np.ones(3, np.float32))
     z = x
     for _ in range(9):

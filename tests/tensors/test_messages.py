@@ -1,4 +1,4 @@
-"""What tensors say of themselves where something is wrong, and where they were written."""
+"""Messages about tensors: what was wrong, and at which line they were written."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ OUT_OF_RANGE: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", OUT_OF_RANGE)
-def test_an_index_out_of_range_is_named_with_what_the_size_allows(case: str) -> None:
+def test_an_index_out_of_range_is_reported_with_the_valid_range(case: str) -> None:
     run, message = OUT_OF_RANGE[case]
     with pytest.raises(lg.KernelCheckError, match=message) as caught:
         np.asarray(run(lg.asarray([0, 7, 1])))
     assert "test_messages.py" in str(caught.value)
 
 
-def test_a_tensor_that_cannot_be_computed_raises_in_its_text_alone() -> None:
-    """Notebooks ask for both, and show what each of them raises."""
+def test_only_repr_of_a_tensor_that_cannot_be_computed_raises() -> None:
+    """Notebooks call both representations and show what each raises."""
     wrong = X[lg.asarray([0, 7])]
     with pytest.raises(lg.KernelCheckError):
         repr(wrong)
@@ -90,6 +90,6 @@ def test_a_wrong_gradient_of_a_loop_in_single_precision_is_found() -> None:
         lg.check_gradients(loop, lg.asarray([0.75, 1.25]))
 
 
-def test_an_error_of_a_function_is_its_own_where_arguments_are_double_already() -> None:
+def test_an_error_of_a_function_propagates_where_arguments_are_already_float64() -> None:
     with pytest.raises(lg.LivegradError, match="type of the loop's state"):
         lg.check_gradients(sums_of_products, lg.asarray([0.75, 1.25], dtype=lg.float64))

@@ -21,7 +21,7 @@ def assert_close(found: lg.Tensor, expected: Any, digits: float = 1e-12) -> None
 
 
 def kernels(function: Callable[..., Any], *arguments: Any) -> tuple[int, int]:
-    """How many kernels and library calls one call runs."""
+    """Counts the kernels and library calls of one call."""
     tensors = [lg.asarray(argument) for argument in arguments]
     lg.reset_stats()
     function(*tensors).execute()
@@ -57,7 +57,7 @@ def test_activations_have_the_derivative_of_finite_differences(name: str) -> Non
     x = np.array([-3.0, -0.7, 0.4, 2.0] if name == "relu" else [-3.0, -0.7, 0.0, 0.4, 2.0])
     function = getattr(lg.nn, name)
     lg.check_gradients(function, x)
-    if name in ("sigmoid", "softplus"):  # which could have been written with a kink at zero
+    if name in ("sigmoid", "softplus"):  # naive implementations have a kink at zero
         lg.check_gradients(lg.grad(lambda x: lg.sum(function(x) ** 2)), x)
 
 
@@ -73,7 +73,7 @@ def test_activations_are_finite_far_out_and_so_are_their_derivatives(dtype: Any)
         assert gradient == pytest.approx(expected, rel=0.0, abs=1e-40), name
 
 
-def test_a_sigmoid_keeps_its_digits_where_it_is_small() -> None:
+def test_a_small_sigmoid_keeps_its_precision() -> None:
     found = lg.sigmoid(lg.asarray([-80.0, -30.0])).numpy().astype(np.float64)
     np.testing.assert_allclose(found, np.exp([-80.0, -30.0]), rtol=1e-5)
 
@@ -174,7 +174,7 @@ def test_cross_entropy_is_minus_the_logarithm_of_the_right_probability() -> None
     lg.check_gradients(lambda x, w: lg.nn.cross_entropy(x, w, axis=1), lg.asarray(scores), lg.asarray(weights))
 
 
-def test_cross_entropy_holds_far_out_and_refuses_what_is_no_class() -> None:
+def test_cross_entropy_is_stable_for_large_scores_and_rejects_other_targets() -> None:
     scores = lg.asarray([[1e30, -1e30], [0.0, -np.inf]])
     assert lg.nn.cross_entropy(scores, lg.asarray([0, 0])).tolist() == [0.0, 0.0]
     assert lg.nn.cross_entropy(scores, lg.asarray([[1.0, 0.0], [1.0, 0.0]])).tolist() == [0.0, 0.0]
@@ -187,7 +187,7 @@ def test_cross_entropy_holds_far_out_and_refuses_what_is_no_class() -> None:
     assert half.dtype == lg.float16
 
 
-def test_one_hot_puts_a_one_where_the_number_says() -> None:
+def test_one_hot_sets_the_element_at_the_index() -> None:
     x = np.array([[0, 2], [1, 7]])
     expected = (x[..., None] == np.arange(3)).astype(np.float32)
     assert_close(lg.one_hot(lg.asarray(x), 3), expected)
@@ -201,7 +201,7 @@ def test_one_hot_puts_a_one_where_the_number_says() -> None:
 
 
 def _convolve(x: Any, w: Any, strides: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    """One product after the other, as the definition says."""
+    """Computes one product after the other, as in the definition."""
     x = np.pad(x, ((0, 0), (0, 0), *padding))
     window, space = w.shape[2:], x.shape[2:]
     counts = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(space, window, strides, dilation, strict=True)]
@@ -275,7 +275,7 @@ def test_pools_and_their_gradients_are_kernels(kind: str, window: int, strides: 
     assert kernels(forward, x) == (1, 0)
     made, library_calls = kernels(lg.grad(lambda x: lg.sum(forward(x) ** 2)), x)
     assert library_calls == 0
-    # Values of windows that do not overlap are copied to their elements; else they are spread among zeros first.
+    # Disjoint windows copy values to their elements; overlapping windows first dilate them with zeros.
     assert made <= (2 if window == strides else 12)
 
 
@@ -291,7 +291,7 @@ def test_pools_and_their_gradients_are_kernels(kind: str, window: int, strides: 
         (lambda x: lg.nn.max_pool(x[0, 0], 2), r"\[batch, channels, \*space\]"),
     ],
 )
-def test_windows_that_do_not_fit_are_refused_where_they_are_written(call: Any, reason: str) -> None:
+def test_windows_that_do_not_fit_raise_at_the_call(call: Any, reason: str) -> None:
     with pytest.raises(lg.LivegradError, match=reason) as caught:
         call(lg.ones((1, 3, 8, 8)))
     assert "test_neural.py" in str(caught.value)
@@ -338,7 +338,7 @@ def test_attention_is_one_kernel_between_two_products() -> None:
     assert kernels(lambda q: lg.nn.attention(q, q, q, causal=True), q) == (1, 2)
 
 
-def test_attention_refuses_what_does_not_fit() -> None:
+def test_attention_rejects_mismatched_shapes() -> None:
     q = lg.ones((2, 4, 3))
     with pytest.raises(lg.ShapeError, match=r"takes queries .* \(test_neural.py"):
         lg.nn.attention(q, lg.ones((2, 4, 5)), q)

@@ -1,4 +1,4 @@
-"""Python numbers, text and objects as arguments of transforms: they mean what they mean in a plain call."""
+"""Python numbers, strings and objects as arguments of transforms mean the same as in a plain call."""
 
 from collections.abc import Callable
 from typing import Any
@@ -65,7 +65,7 @@ def test_tangents_and_cotangents_may_be_numbers():
         lg.jvp(lambda x: x * x, (lg.ones(2),), (1.0,))
 
 
-def test_a_state_that_begins_as_a_number_becomes_what_the_loop_makes_of_it():
+def test_a_state_that_begins_as_a_number_takes_the_type_of_the_body():
     x = lg.asarray([0.1, 0.2], dtype=lg.float64)
     assert float(lg.scan(lambda c, v: (c + v, None), 0, x)[0]) == 0.1 + 0.2
     total = lg.fori_loop(0, 2, lambda i, c: c + x[i], 0.0)
@@ -76,7 +76,7 @@ def test_a_state_that_begins_as_a_number_becomes_what_the_loop_makes_of_it():
         lg.fori_loop(0, 2, lambda i, c: c + x[i], lg.asarray(0.0))
 
 
-def test_what_branches_and_bodies_give_as_a_number_takes_the_type_of_the_rest():
+def test_numbers_returned_by_branches_and_bodies_take_the_type_of_the_others():
     x = lg.asarray(0.1, dtype=lg.float64)
     for predicate, wanted in ((True, 0.2), (False, 0.7)):
         result = lg.cond(lg.asarray(predicate), lambda x: x + x, lambda x: 0.7, x)
@@ -106,7 +106,7 @@ def test_text_truth_values_and_objects_reach_the_function_as_they_are():
     assert chosen(lg.asarray([1.0]), "other").tolist() == [-1.0]
 
 
-def test_rules_are_called_with_what_their_function_was_called_with():
+def test_rules_get_the_arguments_of_their_function():
     @lg.custom_vjp
     def powered(x: Any, n: int, mode: str = "plain") -> Any:
         return x**n if mode == "plain" else x
@@ -127,10 +127,10 @@ def test_filling_with_a_number_of_a_call_never_drops_its_fraction():
     with pytest.raises(lg.TypeRuleError):
         lg.full_like(whole, 2.5)
     for fill in (lambda x, k: lg.full_like(x, k), lambda x, k: lg.full((2,), k, dtype=lg.int32)):
-        with pytest.raises(lg.DtypeError, match="`full` cannot make a float i"):
+        with pytest.raises(lg.DtypeError, match="`full` cannot convert a float value to i"):
             lg.jit(fill)(whole, 2.5)
         assert lg.jit(fill)(whole, 2).tolist() == [2, 2]
-    with pytest.raises(lg.DtypeError, match="`full` cannot make a complex f64"):
+    with pytest.raises(lg.DtypeError, match="`full` cannot convert a complex value to f64"):
         lg.full((2,), lg.asarray(1j), dtype=lg.float64)
 
 
@@ -148,14 +148,14 @@ GIVEN_A_TYPE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", GIVEN_A_TYPE)
-def test_a_tensor_that_was_given_a_type_keeps_it_beside_a_number_of_the_call(name):
+def test_a_tensor_with_a_requested_type_keeps_it_beside_a_traced_number(name):
     x = lg.asarray(2.0, dtype=lg.float64)
     plain, compiled = GIVEN_A_TYPE[name](x, 0.1), lg.jit(GIVEN_A_TYPE[name])(x, 0.1)
     assert plain.dtype == compiled.dtype == lg.float64
     assert float(plain) == float(compiled) == (0.2 if name == "sum" else 0.03 if name == "full" else 0.1)
 
 
-def test_an_integer_that_was_given_a_type_keeps_it_beside_an_integer_of_the_call():
+def test_an_integer_with_a_requested_type_keeps_it_beside_a_traced_integer():
     f = lg.jit(lambda n: lg.ones((), dtype=lg.int64) * n + lg.asarray(3, dtype=lg.int32))
     assert f(2).dtype == lg.int64
     assert lg.jit(lambda n: n + lg.asarray(3, dtype=lg.int32))(2).dtype == lg.int32

@@ -1,4 +1,4 @@
-"""Optimizers: each step is the textbook's, whole runs reach the minimum, and steps are functions like any other."""
+"""Optimizers: steps match the textbook, runs reach the minimum, and steps are ordinary functions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def adam(steps: int, rate: float, b1: float = 0.9, b2: float = 0.999, decay: flo
     ],
     ids=["sgd", "momentum", "nesterov", "sgd decay", "adam", "adam betas", "adamw"],
 )
-def test_steps_are_those_of_the_textbook(optimizer, expected):
+def test_steps_match_the_textbook(optimizer, expected):
     np.testing.assert_allclose(run(optimizer, 7), expected, rtol=1e-12)
 
 
@@ -91,7 +91,7 @@ def test_arguments_are_passed_on_and_python_numbers_are_parameters():
 
 
 def test_a_step_can_be_differentiated_by_its_rate():
-    """The loss after one step of descent, by the rate: -|g|^2 for a linear loss."""
+    """The loss after one step, differentiated by the learning rate: -|g|^2 for a linear loss."""
     gradient = lg.asarray([3.0, 4.0])
 
     def after(rate):
@@ -128,7 +128,7 @@ def test_lbfgs_takes_nests_and_arguments():
     np.testing.assert_allclose(float(found.parameters["bias"]), best[3], atol=1e-7)
 
 
-def test_lbfgs_says_when_it_did_not_converge():
+def test_lbfgs_reports_when_it_did_not_converge():
     assert not lg.optim.LBFGS(steps=2).minimize(rosenbrock, lg.zeros(4)).converged
     lost = lg.optim.LBFGS().minimize(lambda x: lg.sum(lg.log(x)), lg.asarray([-1.0]))
     assert not lost.converged
@@ -153,14 +153,14 @@ def test_lbfgs_says_when_it_did_not_converge():
         lambda: lg.optim.LBFGS().minimize(lambda z: lg.asarray(1.0), {}),
     ],
 )
-def test_settings_that_make_no_sense_are_refused_with_the_line(make):
+def test_invalid_settings_raise_with_the_line(make):
     with pytest.raises(lg.UsageError, match=r"test_optim\.py"):
         make()
 
 
-def test_gradients_that_nest_otherwise_are_refused():
+def test_gradients_with_another_tree_structure_raise():
     optimizer = lg.optim.Adam()
-    with pytest.raises(lg.UsageError, match="pytrees of different structure"):
+    with pytest.raises(lg.UsageError, match="pytrees have different tree structures"):
         optimizer.update({"a": lg.ones(2)}, {"b": lg.ones(2)}, optimizer.init({"a": lg.ones(2)}))
 
 
@@ -181,7 +181,7 @@ def test_minimize_takes_every_optimizer() -> None:
 
 
 @pytest.mark.parametrize("optimizer", [lg.optim.SGD(0.1), lg.optim.Adam(0.1)])
-def test_a_gradient_of_another_shape_is_refused(optimizer: Any) -> None:
+def test_a_gradient_of_another_shape_raises(optimizer: Any) -> None:
     parameters = {"a": lg.asarray(1.0)}
     with pytest.raises(lg.ShapeError, match="a gradient must have the shape of its parameter"):
         optimizer.update(parameters, {"a": lg.ones(2)}, optimizer.init(parameters))
@@ -190,7 +190,7 @@ def test_a_gradient_of_another_shape_is_refused(optimizer: Any) -> None:
 @pytest.mark.parametrize("dtype", [lg.float16, lg.bfloat16])
 def test_adam_averages_half_floats_in_float32(dtype: Any) -> None:
     start = lg.asarray([1.0, 0.0, 2.0], dtype=dtype)
-    scale = lg.asarray([1.0, 1.0, 1e-3], dtype=dtype)  # a gradient of zero, and one whose square vanishes in float16
+    scale = lg.asarray([1.0, 1.0, 1e-3], dtype=dtype)  # a zero gradient, and one whose square underflows in float16
     found = lg.optim.minimize(lambda p: lg.sum(scale * p * p), start, lg.optim.Adam(0.05), steps=40)
     assert found.parameters.dtype == dtype
     exact = lg.optim.minimize(

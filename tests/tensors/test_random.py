@@ -1,4 +1,4 @@
-"""Random numbers: pure functions of their key, with the distributions that they name."""
+"""Random numbers: pure functions of their key, with the documented distributions."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ def key(seed: int = 0) -> lg.Tensor:
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_key_gives_the_same_numbers_and_another_gives_others() -> None:
+def test_equal_keys_give_equal_numbers_and_different_keys_different_ones() -> None:
     first, again = lg.random.normal(key(1), (3, 4)), lg.random.normal(key(1), (3, 4))
     np.testing.assert_array_equal(first.numpy(), again.numpy())
     assert not np.any(first.numpy() == lg.random.normal(key(2), (3, 4)).numpy())
@@ -29,12 +29,12 @@ def test_numbers_do_not_depend_on_how_many_are_drawn() -> None:
     np.testing.assert_array_equal(few.numpy(), many.numpy()[0])
 
 
-def test_bits_are_those_of_the_generator_that_is_named() -> None:
-    # Threefry-2x32 with twenty rounds of key 0, counter 0 and 1, as its authors' test vectors begin.
+def test_bits_match_the_threefry_test_vectors() -> None:
+    # The first published test vectors of Threefry-2x32 with 20 rounds: key 0, counters 0 and 1.
     assert hex(lg.random.bits(key(0), 1).item()) == hex((0x99BA4EFE << 32) | 0x6B200159)
 
 
-def test_seeds_are_whole_numbers_of_any_size_and_sign() -> None:
+def test_seeds_are_integers_of_any_size_and_sign() -> None:
     assert key(-1).item() == 2**64 - 1
     assert key(2**64 + 5).item() == 5
     assert lg.random.key(lg.asarray(7)).item() == 7
@@ -59,8 +59,8 @@ def test_keys_are_data_so_that_another_seed_runs_the_same_code() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, lg.ones(2), lg.asarray(1)])
-def test_what_is_no_key_is_refused(wrong: Any) -> None:
-    with pytest.raises(lg.UsageError, match=r"takes a key first \(test_random.py.*lg.random.key"):
+def test_other_values_than_keys_raise(wrong: Any) -> None:
+    with pytest.raises(lg.UsageError, match=r"takes a key as its first argument \(test_random.py.*lg.random.key"):
         lg.random.uniform(wrong)
 
 
@@ -146,7 +146,7 @@ def test_scaled_bits_are_the_exact_product() -> None:
     assert bits == second
 
 
-def test_ranges_that_hold_nothing_or_do_not_fit_are_refused() -> None:
+def test_empty_or_oversized_ranges_raise() -> None:
     with pytest.raises(lg.UsageError, match="cannot draw from 3 up to 3"):
         lg.random.integers(key(), 3, 3)
     with pytest.raises(lg.UsageError, match="within -128 to 128"):
@@ -190,7 +190,7 @@ def test_drawing_is_one_kernel() -> None:
     assert (lg.stats().kernels_run, lg.stats().library_calls) == (1, 0)
 
 
-def test_filling_without_a_seed_gives_each_tensor_numbers_of_its_own():
+def test_filling_without_a_seed_gives_each_tensor_different_numbers():
     first, second, third = lg.empty(8), lg.empty(8), lg.empty(8)
     first.fill_random()
     second.fill_random()

@@ -1,4 +1,4 @@
-"""Sums, extrema, means, counts, running folds and differences: NumPy's numbers, our types and errors, derivatives."""
+"""Reductions, scans and differences: NumPy's values, livegrad's types and errors, derivatives."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ AXES = (None, 0, -1, (2, 0), ())
 
 
 def numbers(dtype: str, shape: tuple[int, ...] = (3, 4, 5), seed: int = 0) -> Any:
-    """Small whole numbers of either sign: sums and products of them are exact in every type."""
+    """Small integers of either sign: their sums and products are exact in every type."""
     rng = np.random.default_rng(seed)
     values = rng.integers(1 if dtype.startswith("uint") else -2, 3, shape)
     if dtype.startswith("complex"):
@@ -32,16 +32,16 @@ def assert_same(found: lg.Tensor, expected: Any, tolerance: float = 0.0) -> None
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["sum", "prod"])
-def test_sums_and_products_are_those_of_numpy(name: str, dtype: str) -> None:
+def test_sums_and_products_match_numpy(name: str, dtype: str) -> None:
     x = numbers(dtype)
     for axis in AXES if dtype == "float64" else ((2, 0),):  # every axis is another kernel to compile
         expected = getattr(np, name)(x, axis=axis, keepdims=True)
         found = getattr(lg, name)(lg.asarray(x), axis=axis, keepdims=True)
-        # Products of sixty small complex numbers are rounded on the way.
+        # Products of sixty small complex numbers accumulate rounding errors.
         assert_same(found, expected, 1e-5 if dtype.startswith("complex") or dtype == "float16" else 0.0)
 
 
-def test_sums_take_the_type_that_is_asked_for() -> None:
+def test_sums_take_the_requested_type() -> None:
     x = lg.asarray(np.full(300, 100, np.int8))
     assert int(lg.sum(x)) == 30_000
     assert lg.sum(x).dtype == lg.int64
@@ -53,7 +53,7 @@ def test_sums_take_the_type_that_is_asked_for() -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint64", "float16", "float32", "float64"])
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_extrema_are_those_of_numpy(name: str, dtype: str) -> None:
+def test_extrema_match_numpy(name: str, dtype: str) -> None:
     x = numbers(dtype)
     for axis in (None, 0, (0, 2)) if dtype == "float32" else (-1,):
         assert_same(getattr(lg, name)(lg.asarray(x), axis=axis), np.asarray(getattr(np, name)(x, axis=axis)))
@@ -80,7 +80,7 @@ def test_there_is_no_extremum_of_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
-def test_means_and_variances_are_those_of_numpy(dtype: str) -> None:
+def test_means_and_variances_match_numpy(dtype: str) -> None:
     x = numbers(dtype, seed=1)
     tolerance = 1e-6 if dtype in ("float32", "complex64") else 1e-14
     for axis in (None, (0, 2)) if dtype == "float64" else (-1,):
@@ -113,7 +113,7 @@ def test_a_mean_of_nothing_and_a_variance_without_freedom_are_nan() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int16", "float32", "complex64"])
-def test_truth_and_counts_are_those_of_numpy(dtype: str) -> None:
+def test_any_all_and_counts_match_numpy(dtype: str) -> None:
     x = np.random.default_rng(2).integers(0, 2, (3, 4, 5)).astype(dtype)
     for axis in AXES if dtype == "bool" else ((2, 0),):
         assert_same(lg.all(lg.asarray(x), axis=axis), np.asarray(np.all(x, axis=axis)))
@@ -129,7 +129,7 @@ def test_nan_is_true_and_nothing_is_all_but_not_any() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["sum", "prod"])
-def test_running_folds_are_those_of_numpy(name: str, dtype: str) -> None:
+def test_scans_match_numpy(name: str, dtype: str) -> None:
     x = numbers(dtype, (4, 6))
     for axis in (0, -1) if dtype == "float64" else (0,):
         expected = getattr(np, f"cum{name}")(x, axis=axis)
@@ -145,7 +145,7 @@ def test_a_running_fold_needs_to_know_its_axis() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "float64", "complex64"])
-def test_differences_are_those_of_numpy(dtype: str) -> None:
+def test_differences_match_numpy(dtype: str) -> None:
     x, before, behind = numbers(dtype, (4, 6)), numbers(dtype, (2, 6), 1), numbers(dtype, (1, 6), 2)
     for n in (0, 1, 3, 6) if dtype == "int32" else (1,):
         assert_same(lg.diff(lg.asarray(x), n=n, axis=0), np.diff(x, n=n, axis=0))
@@ -154,18 +154,18 @@ def test_differences_are_those_of_numpy(dtype: str) -> None:
     assert_same(lg.diff(lg.asarray(x), prepend=0), np.diff(x, prepend=x.dtype.type(0)))
 
 
-def test_differences_refuse_ends_that_do_not_fit() -> None:
+def test_differences_reject_mismatched_ends() -> None:
     x = lg.zeros((2, 3))
     with pytest.raises(lg.ShapeError, match=r"cannot join shapes \(2, 1\) and \(2, 3\) along axis 0"):
         lg.diff(x, axis=0, prepend=lg.zeros((2, 1)))
-    with pytest.raises(lg.DtypeError, match="of the tensor's own type"):
+    with pytest.raises(lg.DtypeError, match="of the tensor's type"):
         lg.diff(x, prepend=lg.zeros((2, 1), dtype=lg.float64))
     with pytest.raises(lg.UsageError, match="n is too small"):
         lg.diff(x, n=-1)
 
 
 @pytest.mark.parametrize("fold", [lg.sum, lg.prod, lg.max, lg.mean, lg.std, lg.all, lg.count_nonzero])
-def test_a_wrong_axis_is_refused_where_it_is_written(fold: Callable[..., Any]) -> None:
+def test_a_wrong_axis_raises_at_the_call(fold: Callable[..., Any]) -> None:
     with pytest.raises(lg.AxisError, match=r"no axis 2 \(test_reductions.py:\d+:\d+\): expected -2 to 1"):
         fold(lg.ones((2, 3)), axis=2)
     with pytest.raises(lg.AxisError, match="repeated axis"):
@@ -222,7 +222,7 @@ def test_means_take_sizes_that_are_known_at_run_time(name: str) -> None:
 
 
 @pytest.mark.parametrize("fold", [lg.mean, lg.var, lg.std, lg.count_nonzero])
-def test_a_fold_is_one_kernel(fold: Callable[..., Any]) -> None:
+def test_a_reduction_is_one_kernel(fold: Callable[..., Any]) -> None:
     x = lg.asarray(np.random.default_rng(4).standard_normal((32, 64)))
     lg.reset_stats()
     fold(x, axis=1).execute()

@@ -1,4 +1,4 @@
-"""What once went wrong with tensors, each as the program that showed it."""
+"""Regression tests: each is a program that once failed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_gradient_goes_through_a_compiled_function():
 def test_a_compiled_gradient_of_a_loop_remembers_nothing_from_around_it():
     def loss(x):
         last, rows = lg.scan(lambda carried, row: (lg.tanh(carried + row), carried * row), x[0], x)
-        return lg.sum((rows + last) * lg.asarray([1.0, 2.0, 3.0]))  # weights that the backward pass puts into a trace
+        return lg.sum((rows + last) * lg.asarray([1.0, 2.0, 3.0]))  # weights that the backward pass captures
 
     x = lg.asarray([0.5, -1.0, 2.0])
     assert lg.jit(lg.grad(loss))(x).tolist() == lg.grad(loss)(x).tolist()
@@ -55,7 +55,7 @@ def test_a_gradient_goes_through_a_copy_of_a_variable(copied):
     assert w.tolist() == [1.0, 2.0, 3.0]
 
 
-def test_a_gradient_goes_through_a_compiled_function_to_what_it_reads():
+def test_a_gradient_goes_through_a_compiled_function_to_its_captures():
     w = lg.asarray([1.0, 2.0]).requires_grad_()
     scaled = lg.jit(lambda x: x * w)
     lg.sum(scaled(lg.asarray([10.0, 20.0]))).backward()
@@ -114,7 +114,7 @@ def test_jacobians_take_several_arguments_from_either_end_and_by_name():
 # --- compiled functions ----------------------------------------------------------------------------------------------
 
 
-def test_a_compiled_function_sees_updates_in_place_of_what_it_reads():
+def test_a_compiled_function_sees_in_place_updates_of_its_captures():
     w = lg.asarray([1.0])
     add = lg.jit(lambda x: x + w * 1.0)
     x = lg.asarray([0.0])
@@ -128,7 +128,7 @@ def test_a_compiled_function_sees_updates_in_place_of_what_it_reads():
     assert add.traces == traces
 
 
-def test_a_compiled_function_inside_a_transform_may_read_what_is_traced():
+def test_a_compiled_function_inside_a_transform_may_capture_traced_values():
     x = lg.asarray([1.0, 2.0])
     assert float(lg.grad(lambda w: lg.jit(lambda x: lg.sum(x * w))(x))(lg.asarray(2.0))) == 3.0
     assert lg.vmap(lambda w: lg.jit(lambda x: lg.sum(x * w))(x))(lg.asarray([1.0, 2.0])).tolist() == [3.0, 6.0]
@@ -150,7 +150,7 @@ def test_a_compiled_function_takes_arrays_in_any_layout():
         assert double(given).tolist() == (given * 2.0).tolist()
 
 
-def test_static_arguments_are_told_apart_by_type_and_sign():
+def test_static_arguments_are_distinguished_by_type_and_sign():
     scaled = lg.jit(lambda x, sizes: x * sizes[0], static_argnums=1)
     x = lg.ones(2, dtype=lg.int32)
     assert scaled(x, (2,)).dtype == lg.int32
@@ -263,7 +263,7 @@ def test_functions_of_numpy_that_call_methods_take_tensors():
         np.sum(x, out=np.zeros(()))
 
 
-def test_a_function_that_is_differentiated_may_decide_by_the_values_of_its_arguments():
+def test_a_differentiated_function_may_branch_on_the_values_of_its_arguments():
     def branch(x):
         return x * x if x > 0.0 else -x
 
@@ -278,7 +278,7 @@ def test_a_function_that_is_differentiated_may_decide_by_the_values_of_its_argum
     assert (float(value), float(moved)) == (9.0, 6.0)
 
 
-def test_a_number_taken_out_of_a_function_that_is_differentiated_is_refused():
+def test_reading_a_number_inside_a_differentiated_function_raises():
     with pytest.raises(lg.UsageError, match="derivative would be lost"):
         lg.grad(lambda x: x * float(x))(lg.asarray(3.0))
     rate = lg.asarray(2.0) * 1.5
@@ -288,7 +288,7 @@ def test_a_number_taken_out_of_a_function_that_is_differentiated_is_refused():
             outer(lg.grad(lambda x: x if x > 0.0 else -x))(lg.asarray([3.0]) if outer is lg.vmap else lg.asarray(3.0))
 
 
-def test_a_nan_inside_a_compiled_function_is_found_too():
+def test_debug_nans_finds_a_nan_inside_a_compiled_function():
     logarithm = lg.jit(lambda x: lg.log(x) * 2.0)
     logarithm(lg.asarray([-1.0]))
     with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match="`log` produced the first NaN"):

@@ -1,4 +1,4 @@
-"""Programs that work row by row are one kernel however they are written: with or without kept dimensions."""
+"""Row-wise programs become one kernel however they are written, with or without `keepdims`."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Positions, sorted tensors and sets: NumPy's results, our types and errors; what must execute does, and says so."""
+"""Search, sorting and sets: NumPy's results, livegrad's types and errors, and early execution, which is counted."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def assert_same(found: lg.Tensor, expected: Any) -> None:
 
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
-def test_positions_of_extrema_are_those_of_numpy(name: str, dtype: str) -> None:
+def test_indices_of_extrema_match_numpy(name: str, dtype: str) -> None:
     x = ties(dtype)
     for axis, keepdims in ((None, True), (0, False), (-1, True)) if dtype == "float32" else ((-1, False),):
         expected = np.asarray(getattr(np, name)(x, axis=axis, keepdims=keepdims))
@@ -55,7 +55,7 @@ def test_nonzero_elements_are_found_in_order(dtype: str) -> None:
     assert [part.shape for part in lg.nonzero(lg.zeros((0, 3)))] == [(0,), (0,)]
 
 
-def test_nonzero_of_a_number_is_refused() -> None:
+def test_nonzero_of_a_number_raises() -> None:
     with pytest.raises(lg.ShapeError, match=r"takes a tensor with dimensions \(test_searching.py"):
         lg.nonzero(lg.asarray(1))
 
@@ -68,7 +68,7 @@ def test_shapes_that_depend_on_data_cannot_be_traced(function: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["int16", "uint8", "float32", "float64"])
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_places_in_sorted_sequences_are_those_of_numpy(side: Any, dtype: str) -> None:
+def test_searchsorted_matches_numpy(side: Any, dtype: str) -> None:
     order, values = np.sort(ties(dtype, (9,))), ties(dtype, (2, 5))
     assert_same(lg.searchsorted(lg.asarray(order), lg.asarray(values), side=side), np.searchsorted(order, values, side))
     mixed = ties(dtype, (9,))
@@ -92,7 +92,7 @@ def test_a_number_may_be_searched_for() -> None:
 
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("descending", [False, True])
-def test_sorted_tensors_are_those_of_numpy(descending: bool, dtype: str) -> None:
+def test_sorted_tensors_match_numpy(descending: bool, dtype: str) -> None:
     x = ties(dtype)
     for axis in (0, -1):
         ordered = np.sort(x, axis=axis)
@@ -100,7 +100,7 @@ def test_sorted_tensors_are_those_of_numpy(descending: bool, dtype: str) -> None
         assert_same(lg.sort(lg.asarray(x), axis=axis, descending=descending), expected)
         order = lg.argsort(lg.asarray(x), axis=axis, descending=descending)
         np.testing.assert_array_equal(np.take_along_axis(x, order.numpy(), axis), expected)
-        # Equal elements stay in the order in which they were, in both directions.
+        # Sorting is stable in both directions.
         key = x.astype(np.int64) * (-1 if descending else 1)
         assert_same(order, np.argsort(key, axis=axis, stable=True))
 
@@ -138,7 +138,7 @@ def test_sorting_hands_derivatives_to_the_elements() -> None:
 
 
 @pytest.mark.parametrize("dtype", [*REALS, "complex64"])
-def test_different_elements_are_those_of_numpy(dtype: str) -> None:
+def test_unique_elements_match_numpy(dtype: str) -> None:
     x = ties(dtype)
     found = lg.unique_all(lg.asarray(x))
     values, indices, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
@@ -185,7 +185,7 @@ def test_membership_takes_numbers_and_finds_no_nan() -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "int64", "uint32", "float32", "float64", "bool"])
 @pytest.mark.parametrize("distinct", [1, 3, 40, 4000])
-def test_unique_elements_are_those_of_numpy_however_often_they_come(dtype: str, distinct: int) -> None:
+def test_unique_elements_match_numpy_for_any_repetition(dtype: str, distinct: int) -> None:
     rng = np.random.default_rng(distinct)
     x = rng.integers(-distinct, distinct, (40, 50)).astype(dtype)
     if dtype.startswith("float"):

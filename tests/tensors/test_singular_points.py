@@ -1,4 +1,4 @@
-"""Derivatives where formulas have none, and where digits are easily lost."""
+"""Derivatives at singular points, and where precision is easily lost."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ Z = np.array([1.0 + 2.0j, 3.0 - 1.0j])
 
 @pytest.mark.parametrize("transform", [lg.jacfwd, lg.jacrev])
 @pytest.mark.parametrize("function", [lg.conj, lambda z: z * lg.real(z), lambda z: z * lg.abs(z)])
-def test_a_jacobian_of_a_function_that_is_not_holomorphic_is_refused(transform: Any, function: Any) -> None:
+def test_a_jacobian_of_a_function_that_is_not_holomorphic_raises(transform: Any, function: Any) -> None:
     with pytest.raises(lg.LivegradError, match="not holomorphic"):
         transform(function)(lg.asarray(Z)).numpy()
 
 
-def test_a_forward_jacobian_of_real_results_by_complex_numbers_is_refused() -> None:
-    with pytest.raises(lg.LivegradError, match=r"takes a holomorphic function .*found real results"):
+def test_a_forward_jacobian_of_real_results_by_complex_numbers_raises() -> None:
+    with pytest.raises(lg.LivegradError, match=r"needs a holomorphic function .*found real results"):
         lg.jacfwd(lg.real)(lg.asarray(Z))
 
 
@@ -88,7 +88,7 @@ def exact(x: Any) -> Any:
 
 
 def exact_inverse(a: Any) -> Any:
-    """Gauss and Jordan, with fractions."""
+    """Gauss–Jordan elimination with fractions."""
     size = len(a)
     rows = np.concatenate([a, exact(np.eye(size))], axis=1)
     for i in range(size):
@@ -107,7 +107,7 @@ def exact_pinv(a: Any) -> Any:
 
 @pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 4)])
 def test_second_derivatives_of_pseudo_inverses_keep_their_digits(shape: tuple[int, int]) -> None:
-    """An error of the condition number times the precision, not of its square."""
+    """The error is the condition number times the precision, not its square."""
     random, condition = np.random.default_rng(3), 1e4
     small = min(shape)
     left, _ = np.linalg.qr(random.normal(size=(shape[0], small)))

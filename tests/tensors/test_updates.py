@@ -25,7 +25,7 @@ READS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", READS)
-def test_a_slice_with_a_computed_start_reads_what_numpy_reads(name: str) -> None:
+def test_reading_a_slice_with_a_computed_start_matches_numpy(name: str) -> None:
     read = READS[name]
     for i, j in ((1, 2), (2, 3), (1, 4)):
         expected = read(X, i, j)
@@ -42,7 +42,7 @@ def _write(x: Any, i: Any, j: Any) -> Any:
     return x
 
 
-def test_a_slice_with_a_computed_start_writes_what_numpy_writes() -> None:
+def test_writing_a_slice_with_a_computed_start_matches_numpy() -> None:
     for i, j in ((1, 2), (2, 4)):
         expected = _write(X.copy(), i, j)
         for function in (_write, lg.jit(_write)):
@@ -72,7 +72,7 @@ def test_loops_and_branches_read_and_write_windows() -> None:
     lg.check_gradients(lambda x: list(_loops(x * 1.0).values()), lg.asarray(X))
 
 
-def test_members_of_a_batch_have_their_own_windows() -> None:
+def test_members_of_a_batch_have_separate_windows() -> None:
     starts = np.array([0, 1, 2, 3, 4, 5])
     expected = X.copy()
     for row, start in enumerate(starts):
@@ -115,12 +115,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a negative step": (
         lambda: lg.jit(lambda x, i: x[i : i - 3 : -1])(lg.arange(5), lg.asarray(4)),
         lg.UsageError,
-        r"positive Python number as its step.*lg\.flip",
+        r"positive Python integer as its step.*lg\.flip",
     ),
     "a computed step": (
         lambda: lg.jit(lambda x, i: x[0:4:i])(lg.arange(5), lg.asarray(1)),
         lg.UsageError,
-        "positive Python number as its step",
+        "positive Python integer as its step",
     ),
     "a window that never fits": (
         lambda: lg.jit(lambda x, i: x[i : i + 6])(lg.arange(5), lg.asarray(0)),
@@ -166,7 +166,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_is_refused_with_the_line(name: str) -> None:
+def test_invalid_keys_raise_with_the_line(name: str) -> None:
     call, error, message = REFUSED[name]
     with pytest.raises(error, match=message) as caught:
         call()
@@ -199,7 +199,7 @@ UPDATES = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minim
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_updates_at_keys_are_those_of_numpys_ufuncs(name: str) -> None:
+def test_updates_at_keys_match_numpys_ufuncs(name: str) -> None:
     key = KEYS[name]
     values = np.linspace(-2.0, 2.0, X[key].size).reshape(X[key].shape)
     x = lg.asarray(X)
@@ -298,7 +298,7 @@ def _paint(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("shape", [(6, 7), (40, 30)])
-def test_assignments_to_slices_in_turn_are_those_of_numpy(shape: tuple[int, int]) -> None:
+def test_consecutive_slice_assignments_match_numpy(shape: tuple[int, int]) -> None:
     start = np.random.default_rng(1).normal(size=shape)
     expected = _paint(start.copy())
     for function in (_paint, lg.jit(_paint), lambda x: lg.fori_loop(0, 1, lambda i, x: _paint(x), x)):

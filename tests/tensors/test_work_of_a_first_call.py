@@ -1,4 +1,4 @@
-"""What the first call of a compiled function costs before there is code, counted in calls of Python functions."""
+"""The compile-time cost of a first call before code generation, counted in calls of Python functions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_defaul
 from livegrad.state import fresh_session
 
 PACKAGE = os.path.dirname(lg.__file__) + os.sep
-pytestmark = pytest.mark.own_process  # what other tests left behind is cleared up by calls, which would be counted
+pytestmark = pytest.mark.own_process  # cleaning up after other tests would be counted
 BEFORE_CODE = tuple(PACKAGE + folder + os.sep for folder in ("tensors", "frontend", "passes", "schedule", "ops", "ir"))
 
 
 def calls_before_code(function: Callable[..., Any], *arguments: Any) -> int:
-    """Calls in the folders that come before code generation, in a first call: nothing is known from an earlier one."""
+    """Counts calls in the folders before code generation, for a first call without cached results."""
     count = 0
 
     def note(frame: Any, event: str, argument: Any) -> None:
@@ -31,7 +31,7 @@ def calls_before_code(function: Callable[..., Any], *arguments: Any) -> int:
 
     with fresh_session():
         set_default_cache(ObjectCache(CacheSettings(None)))
-        gc.collect()  # what earlier calls left behind would be cleared up by this one
+        gc.collect()  # cleaning up after earlier calls would be counted
         sys.setprofile(note)
         try:
             lg.jit(function)(*arguments)
@@ -41,7 +41,7 @@ def calls_before_code(function: Callable[..., Any], *arguments: Any) -> int:
 
 
 def chain_of(length: int) -> int:
-    """Calls for a chain of three elementwise operations in turns: one kernel."""
+    """Counts calls for a repeated chain of three elementwise operations: one kernel."""
 
     def chain(x: Any) -> Any:
         for number in range(length):
@@ -52,7 +52,7 @@ def chain_of(length: int) -> int:
 
 
 def gradient_of(layers: int) -> int:
-    """Calls for the gradient of a network by its weights: three products and two kernels a layer."""
+    """Counts calls for the gradient of a network by its weights: three products and two kernels per layer."""
 
     def loss(x: Any, *weights: Any) -> Any:
         for weight in weights:
@@ -64,7 +64,7 @@ def gradient_of(layers: int) -> int:
 
 
 def folds_of(rows: int) -> int:
-    """Calls for folds of one tensor along its rows, each with an operation of its own: one kernel."""
+    """Counts calls for different row reductions of one tensor: one kernel."""
 
     def folds(x: Any) -> Any:
         return tuple(lg.sum(lg.exp(x * (number + 0.5)), axis=1) for number in range(rows))
@@ -74,7 +74,7 @@ def folds_of(rows: int) -> int:
 
 @pytest.mark.parametrize(("work", "size"), [(chain_of, 20), (gradient_of, 4), (folds_of, 8)])
 def test_a_function_of_twice_the_size_takes_twice_the_work(work: Callable[[int], int], size: int) -> None:
-    work(size)  # modules, types and tables are there from now on
+    work(size)  # imports modules and fills tables
     small, middle, large = work(size), work(2 * size), work(4 * size)
     assert large - middle <= 2.1 * (middle - small)
 
@@ -85,7 +85,7 @@ def test_a_function_of_twice_the_size_takes_twice_the_work(work: Callable[[int],
 def test_an_operation_takes_a_bounded_number_of_calls(
     work: Callable[[int], int], size: int, operations: int, most: int
 ) -> None:
-    work(size), work(2 * size)  # modules, types and tables are there from now on
+    work(size), work(2 * size)  # imports modules and fills tables
     assert (work(2 * size) - work(size)) / (size * operations) <= most
 
 

@@ -1,7 +1,8 @@
-"""Implicit parts: node graphs as 3MF files have them, shapes written in Python, pictures, slices, meshes and files.
+"""Implicit parts: node graphs of 3MF files, shapes written in Python, rendering, slicing, meshing and files.
 
-`nodes/` edits and lowers node graphs, `bodies/` evaluates, draws and slices parts, `distances/` has meshes, lattices
-and images as functions, `meshing/` makes triangle meshes, `formats/` reads and writes files.
+`nodes/` edits and lowers node graphs; `distances/` has distances to meshes and lattices and samples of images, as
+functions of the value IR; `bodies/` evaluates, renders and slices parts; `meshing/` creates triangle meshes; `formats/`
+reads and writes files.
 """
 
 from livegrad.public_names import front_door

@@ -86,7 +86,7 @@ def forget_programs() -> None:
 def find_program(
     order: Sequence[Node],
     values: Mapping[Node, Array],
-    wanted: Sequence[Node],
+    outputs: Sequence[Node],
     compile: Compile = compile_function,
 ) -> tuple[Program, Graph, bool]:
     """Finds or compiles the program for `wanted`; returns it with its graph, and whether it was compiled now.
@@ -94,11 +94,11 @@ def find_program(
     Integer constants are first compiled into the code, where they help most: divisors, shifts, bounds. A graph that
     recurs with different integers is counting something, so its next program takes the integers as arguments.
     """
-    graph = _describe_graph(order, values, wanted, may_change)
+    graph = _describe_graph(order, values, outputs, may_change)
     program = _get_program((compile, graph.key))
     if program is not None:
         return program, graph, False
-    general = _describe_graph(order, values, wanted, _can_be_argument)
+    general = _describe_graph(order, values, outputs, _can_be_argument)
     if general.key != graph.key:
         programs = programs_of_session.current
         with programs.lock:
@@ -109,7 +109,7 @@ def find_program(
             if program is not None:
                 return program, graph, False
     try:
-        compiled = Program(replace_locations(make_function("tensors", graph.inputs, wanted), graph.marks), compile)
+        compiled = Program(replace_locations(make_function("tensors", graph.inputs, outputs), graph.marks), compile)
     except LivegradError as error:
         resolve_location(error, graph.source_locations)
         raise
@@ -120,11 +120,11 @@ def find_program(
 
 
 def find_cached_program(
-    order: Sequence[Node], values: Mapping[Node, Array], wanted: Sequence[Node]
+    order: Sequence[Node], values: Mapping[Node, Array], outputs: Sequence[Node]
 ) -> tuple[Program, Graph] | None:
     """Returns the cached CPU program for a graph, and the graph; None if this structure has not run before."""
     for is_argument in (may_change, _can_be_argument):
-        graph = _describe_graph(order, values, wanted, is_argument)
+        graph = _describe_graph(order, values, outputs, is_argument)
         program = _get_program((compile_function, graph.key))
         if program is not None:
             return program, graph
@@ -152,7 +152,7 @@ class Graph:
 
 
 def _describe_graph(
-    order: Sequence[Node], values: Mapping[Node, Array], wanted: Sequence[Node], is_argument: Callable[[Node], bool]
+    order: Sequence[Node], values: Mapping[Node, Array], outputs: Sequence[Node], is_argument: Callable[[Node], bool]
 ) -> Graph:
     indices: dict[Node, int] = {}
     parts: list[Any] = []
@@ -175,7 +175,7 @@ def _describe_graph(
                 marks.setdefault(location, Mark(len(marks)))
             mark_numbers = tuple([marks[location].number for location in locations])
             parts.append((node.op, attributes, mark_numbers, *[indices[operand] for operand in node.operands]))
-    return Graph((tuple(parts), tuple(indices[node] for node in wanted)), inputs, arguments, marks)
+    return Graph((tuple(parts), tuple(indices[node] for node in outputs)), inputs, arguments, marks)
 
 
 def _split_locations(node: Node) -> tuple[Any, SourceLocations]:

@@ -82,13 +82,13 @@ def _order_members_after_tuples(todo: Sequence[Node]) -> list[Node]:
 
 def _find_recomputed_nodes(nodes: Sequence[Node], missing: set[Node]) -> tuple[Node, ...]:
     inside = set(nodes)
-    needed = [
+    operands = [
         o for node in nodes for o in node.operands if o in missing and o not in inside and not can_cross_pieces(o)
     ]
-    if not needed:
+    if not operands:
         return ()
 
     def is_available(node: Node) -> bool:
         return node not in missing or node in inside or can_cross_pieces(node)
 
-    return tuple(node for node in toposort(needed, stop=is_available) if not is_available(node))
+    return tuple(node for node in toposort(operands, stop=is_available) if not is_available(node))

@@ -37,8 +37,8 @@ TRIVIAL = frozenset({broadcast, reshape, permute, slice_, flip, iota, constant_o
 RESIDENT_DEVICES = frozenset({"cuda"})
 
 
-def _run_native(order: Sequence[Node], values: Mapping[Node, Array], wanted: Sequence[Node]) -> list[Array]:
-    return _run_compiled(order, values, wanted, compile_function)
+def _run_native(order: Sequence[Node], values: Mapping[Node, Array], outputs: Sequence[Node]) -> list[Array]:
+    return _run_compiled(order, values, outputs, compile_function)
 
 
 @cache
@@ -49,7 +49,7 @@ def _cuda() -> Any:
     return backend
 
 
-def _run_cuda(order: Sequence[Node], values: Mapping[Node, Value], wanted: Sequence[Node]) -> Sequence[Value]:
+def _run_cuda(order: Sequence[Node], values: Mapping[Node, Value], outputs: Sequence[Node]) -> Sequence[Value]:
     """Runs on the first GPU. Transferred values are uploaded once and stay there; so do results."""
     backend = _cuda()
     available: dict[Node, Value] = dict(values)
@@ -63,12 +63,12 @@ def _run_cuda(order: Sequence[Node], values: Mapping[Node, Value], wanted: Seque
             node.op is slice_ and not isinstance(source, np.ndarray) and (part := _slice_rows(node, source)) is not None
         ):
             available[node] = part  # an input, so the next batch of a data set runs the same program
-    missing = [node for node in wanted if node not in available]
+    missing = [node for node in outputs if node not in available]
     if missing:
         needed = toposort(missing, stop=available.__contains__)
         run = partial(_run_compiled, needed, available, missing, backend.compile_chosen())
         available.update(zip(missing, run(lambda program, arguments: program.run_on_device(arguments)), strict=True))
-    return [available[node] for node in wanted]
+    return [available[node] for node in outputs]
 
 
 def run_on_data_device(function: Function, arguments: Sequence[Any]) -> list[Value]:
@@ -87,11 +87,11 @@ def _slice_rows(node: Node, source: Any) -> Any:
 def _run_compiled(
     order: Sequence[Node],
     values: Mapping[Node, Any],
-    wanted: Sequence[Node],
+    outputs: Sequence[Node],
     compile: Compile,
     run: Callable[[Program, list[Any]], list[Any]] = lambda program, arguments: program.run(arguments),
 ) -> list[Any]:
-    program, graph, fresh = find_program(order, values, wanted, compile)
+    program, graph, fresh = find_program(order, values, outputs, compile)
     try:
         results = run(program, graph.arguments)
     except LivegradError as error:
@@ -109,7 +109,7 @@ def _run_compiled(
 def run_by_node(
     order: Sequence[Node],
     values: Mapping[Node, Array],
-    wanted: Sequence[Node],
+    outputs: Sequence[Node],
     observe: ValueObserver = lambda node, value, lines: None,
     locations_of: Callable[[Node], Sequence[SourceLocation]] = attrgetter("origins"),
 ) -> list[Array]:
@@ -121,7 +121,7 @@ def run_by_node(
             if node not in computed:
                 computed[node] = apply_node(node, [computed[operand] for operand in node.operands], call)
             observe(node, computed[node], locations_of(node))
-    return [np.array(computed[node], order="C") for node in wanted]
+    return [np.array(computed[node], order="C") for node in outputs]
 
 
 def _run_function(observe: ValueObserver, function: Function, *arguments: Any) -> Any:

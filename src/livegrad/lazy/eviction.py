@@ -18,14 +18,14 @@ from livegrad.lazy.counts import all_counts, clear_counts, count
 from livegrad.lazy.lazy_values import Cell, ValueStore, drop_value, value_store
 
 
-def recomputation_costs(order: Sequence[Node], cached: Container[Node], kept: Container[Node]) -> dict[Node, float]:
+def recomputation_costs(order: Sequence[Node], cached: Container[Node], to_cache: Container[Node]) -> dict[Node, float]:
     """Estimates the cost of recomputing each node from cached values."""
     costs: dict[Node, float] = {}
     for node in order:
         if node in cached:
             costs[node] = 0.0
             continue
-        costs[node] = node_cost(node) + sum(costs[o] for o in node.operands if o not in kept)
+        costs[node] = node_cost(node) + sum(costs[o] for o in node.operands if o not in to_cache)
     return costs
 
 

@@ -5,21 +5,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import KernelCheckError, SourceLocation, UsageError, caller_origin
-from livegrad.ir.bfloat16 import readable
+from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
 from livegrad.ir.node import Node
-from livegrad.ir.source_lines import distinguish_lines, originating_from
-from livegrad.ir.types import Scalar, Tensor, Tuple
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.types import Tuple
 from livegrad.ir.walk import toposort
 from livegrad.lazy import lazy_values
 from livegrad.lazy.counts import count
@@ -31,7 +27,6 @@ from livegrad.lazy.devices import (
     TRIVIAL,
     assign_devices,
     is_broadcast_constant,
-    run_by_node,
 )
 from livegrad.lazy.eviction import enforce_budget, node_cost, recomputation_costs
 from livegrad.lazy.holders import is_held, missing_companions, waiting_holders
@@ -48,6 +43,7 @@ from livegrad.lazy.lazy_values import (
     read_leaf,
     value_store,
 )
+from livegrad.lazy.nan_checks import run_checked, watch
 from livegrad.lazy.small_graphs import cache_runner, run_small_graph
 from livegrad.lazy.truncate_history import truncate_history
 from livegrad.ops.aggregate import get
@@ -69,7 +65,7 @@ class _Work:
     stamp: int = 0
     order: list[Node] = field(default_factory=list)
     values: dict[Node, Value] = field(default_factory=dict)
-    kept: set[Node] = field(default_factory=set)
+    to_cache: set[Node] = field(default_factory=set)
     needed_later: set[Node] = field(default_factory=set)  # nodes with values that pending tensors use
     volatile: bool = False
     generation: int = 0
@@ -110,7 +106,7 @@ def _execute_general(roots: Sequence[Node], progress: Progress | None) -> list[V
             with value_store.current.lock:
                 claim_to_await = _claim_work(work)
             if claim_to_await is None:
-                if work.kept:
+                if work.to_cache:
                     _run(work, progress)
                 return [work.values[root] for root in roots]
         finally:
@@ -144,7 +140,7 @@ def _cached_values(roots: Sequence[Node]) -> list[Value] | None:
 
 def _release_claim(work: _Work) -> None:
     with value_store.current.lock:
-        for node in work.kept:
+        for node in work.to_cache:
             if node.cell is not None and node.cell.claim is work.claim:
                 node.cell.claim = None
     work.claim.set()
@@ -158,14 +154,14 @@ def _claim_work(work: _Work) -> Claim | None:
     work.stamp = lazy_values.change_count()
     hits = 0
     visited: set[Node] = set()
-    kept: set[Node] = set()
+    to_cache: set[Node] = set()
     roots = set(work.roots)
     pending: list[Node | None] = [node for root in work.roots for node in missing_companions(root)]
     pending += reversed(work.roots)
     while pending:
         node = pending.pop()
         if node is None:
-            _add_node(pending.pop(), work, kept)  # type: ignore[arg-type]
+            _add_node(pending.pop(), work, to_cache)  # type: ignore[arg-type]
             continue
         if node in visited:
             continue
@@ -185,10 +181,10 @@ def _claim_work(work: _Work) -> Claim | None:
             pending[:0] = _held_siblings(node)
         pending += (node, None)
         pending += [operand for operand in reversed(node.operands) if operand not in visited]
-    kept.update(root for root in work.roots if root not in work.values)
-    _cache_for_waiting_tensors(work, kept)
-    work.kept = kept.difference(work.values)
-    for node in work.kept:
+    to_cache.update(root for root in work.roots if root not in work.values)
+    _cache_for_waiting_tensors(work, to_cache)
+    work.to_cache = to_cache.difference(work.values)
+    for node in work.to_cache:
         cell = lazy_values.cell_of(node)
         if cell.claim is None or not cell.claim.is_mine():
             cell.claim = work.claim
@@ -197,18 +193,18 @@ def _claim_work(work: _Work) -> Claim | None:
     return None
 
 
-def _add_node(node: Node, work: _Work, kept: set[Node]) -> None:
+def _add_node(node: Node, work: _Work, to_cache: set[Node]) -> None:
     """Adds a node after its operands, and marks it for caching if it is held."""
     work.order.append(node)
     if not node.operands:
         _add_leaf_value(node, work)
     if not is_held(node):
         return
-    if node.op not in TRIVIAL or any(_will_be_dropped(operand, work.values, kept) for operand in node.operands):
-        kept.add(node)
+    if node.op not in TRIVIAL or any(_will_be_dropped(operand, work.values, to_cache) for operand in node.operands):
+        to_cache.add(node)
 
 
-def _cache_for_waiting_tensors(work: _Work, kept: set[Node]) -> None:
+def _cache_for_waiting_tensors(work: _Work, to_cache: set[Node]) -> None:
     """Marks for caching the values that pending tensors depend on, so their computation starts from here.
 
     Otherwise a loop that builds its next step before it reads the last result would recompute all steps.
@@ -224,12 +220,12 @@ def _cache_for_waiting_tensors(work: _Work, kept: set[Node]) -> None:
         if node in work.values:
             work.needed_later.add(node)
         elif node.operands and ends(node):
-            kept.add(node)
+            to_cache.add(node)
 
 
-def _will_be_dropped(node: Node, values: dict[Node, Value], kept: set[Node]) -> bool:
+def _will_be_dropped(node: Node, values: dict[Node, Value], to_cache: set[Node]) -> bool:
     """Whether a value will be dropped after the execution, so views of it must be cached instead."""
-    while node not in values and node not in kept:
+    while node not in values and node not in to_cache:
         if node.op not in TRIVIAL:
             return True
         if not node.operands:
@@ -277,7 +273,7 @@ def _run(work: _Work, progress: Progress | None) -> None:
     if len(groups) > 1:
         _run_in_parallel(work, groups)
     elif len(todo) <= _MAX_NODES and not devices:
-        _run_piece(work, work.order, work.kept, DEFAULT_DEVICE)
+        _run_piece(work, work.order, work.to_cache, DEFAULT_DEVICE)
         if progress is not None:
             progress(len(todo), len(todo))
     else:
@@ -311,11 +307,11 @@ def _run_in_parallel(work: _Work, groups: list[list[Node]]) -> None:
         orders = []
         for group in groups:
             needed = set(toposort(group, stop=work.values.__contains__))
-            orders.append((sorted(needed, key=position.__getitem__), work.kept.intersection(group)))
+            orders.append((sorted(needed, key=position.__getitem__), work.to_cache.intersection(group)))
         runs = [pool.submit(_run_piece, work, order, outputs, DEFAULT_DEVICE) for order, outputs in orders]
         for run in runs:
             run.result()
-    remaining = [node for node in work.order if node in work.kept and node not in work.values]
+    remaining = [node for node in work.order if node in work.to_cache and node not in work.values]
     if remaining:
         _run_piece(work, toposort(remaining, stop=work.values.__contains__), set(remaining), DEFAULT_DEVICE)
     count(parallel_groups=len(groups))
@@ -342,19 +338,21 @@ def _drop_unheld_values(work: _Work, inputs: list[Node]) -> None:
         # Only every few executions: a history that a gradient may need stays, and would be searched each time.
         if work.volatile or not work.generation or work.generation % MAX_GENERATIONS:
             return
-        truncate_history(work.kept, len(work.order))
+        truncate_history(work.to_cache, len(work.order))
 
 
 def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progress: Progress | None) -> None:
     """Runs a graph piece by piece, each on one device, and drops values that no later piece needs."""
     pieces = split_into_pieces(todo, devices, _MAX_NODES)
-    lasting = work.kept.union(work.roots)
+    lasting = work.to_cache.union(work.roots)
     last_use = {o: index for index, piece in enumerate(pieces) for node in piece.order for o in node.operands}
     computed_count = 0
     for index, piece in enumerate(pieces):
         device = devices.get(piece.nodes[0], DEFAULT_DEVICE)
         inputs = piece.inputs()
-        outputs = {n for n in piece.nodes if n in work.kept or (last_use.get(n, -1) > index and can_cross_pieces(n))}
+        outputs = {
+            n for n in piece.nodes if n in work.to_cache or (last_use.get(n, -1) > index and can_cross_pieces(n))
+        }
         copied = [o for o in inputs if o.op is not constant_op and devices.get(o, DEFAULT_DEVICE) != device]
         # Copies from a device with its own memory are counted where they happen.
         host_copies = [o for o in copied if devices.get(o, DEFAULT_DEVICE) not in RESIDENT_DEVICES]
@@ -375,76 +373,25 @@ def _copy_to_host(order: list[Node], work: _Work) -> dict[Node, Array]:
 
 def _run_piece(work: _Work, order: list[Node], outputs: set[Node], device: str, mixed_devices: bool = False) -> None:
     """Runs nodes on one device; with `mixed_devices`, some of their operands may be on another device."""
-    wanted = [node for node in order if node in outputs]
+    ordered_outputs = [node for node in order if node in outputs]
     results: Sequence[Value] | None
     if device in RESIDENT_DEVICES and not watch.active:
-        results = RUNNERS[device](order, work.values, wanted)
+        results = RUNNERS[device](order, work.values, ordered_outputs)
     else:
         on_host = device == DEFAULT_DEVICE and not mixed_devices
         values: dict[Node, Array] = work.values if on_host else _copy_to_host(order, work)  # type: ignore[assignment]
-        results = _run_watched(order, values, wanted) if watch.active else evaluate_layout(order, values, wanted)
+        results = (
+            run_checked(order, values, ordered_outputs)
+            if watch.active
+            else evaluate_layout(order, values, ordered_outputs)
+        )
         if results is None:
-            results = RUNNERS[device](*evaluate_slices(order, values, wanted), wanted)
-    costs = recomputation_costs(order, work.values, work.kept)
+            results = RUNNERS[device](*evaluate_slices(order, values, ordered_outputs), ordered_outputs)
+    costs = recomputation_costs(order, work.values, work.to_cache)
     with value_store.current.lock:
         count(nodes_computed=sum(node not in work.values for node in order))
-        for node, value in zip(wanted, results, strict=True):
+        for node, value in zip(ordered_outputs, results, strict=True):
             work.values[node] = value
-            if node in work.kept:
+            if node in work.to_cache:
                 cache_value(node.cell, value, costs[node], volatile=work.volatile, stamp=work.stamp)
                 node.cell.generation, node.cell.device = work.generation + 1, device
-
-
-class _Watch(threading.local):
-    """Whether this thread checks values for NaNs, and for infinities too."""
-
-    active, infinities = False, False
-
-
-watch = _Watch()
-
-
-@contextmanager
-def watching_for_nans(*, infinities: bool) -> Iterator[None]:
-    """Runs the graphs inside the context node by node on this thread, and raises at the first NaN."""
-    before = watch.active, watch.infinities
-    watch.active, watch.infinities = True, infinities
-    try:
-        with distinguish_lines():
-            yield
-    finally:
-        watch.active, watch.infinities = before
-
-
-def _run_watched(order: list[Node], values: dict[Node, Array], wanted: Sequence[Node]) -> list[Array]:
-    return run_by_node(order, values, wanted, require_numbers)
-
-
-def _find_rejected(value: Any) -> Any:
-    """Returns a mask of the elements that this thread rejects; None if the element type cannot have any."""
-    value = readable(np.asarray(value))
-    if value.dtype.kind not in "fc":
-        return None
-    return ~np.isfinite(value) if watch.infinities else np.isnan(value)
-
-
-def has_wrong_numbers(value: Any) -> bool:
-    """Whether an array has a NaN, or an infinity if this thread rejects infinities too."""
-    wrong = _find_rejected(value)
-    return wrong is not None and bool(np.any(wrong))
-
-
-def require_numbers(node: Node, value: Any, lines: Sequence[SourceLocation]) -> None:
-    """Raises if a value has elements that this thread rejects; `lines` are the source locations of the node."""
-    wrong = _find_rejected(value) if isinstance(node.type, Tensor | Scalar) else None
-    if wrong is not None and np.any(wrong):
-        index = np.unravel_index(int(np.argmax(wrong)), np.shape(value))
-        kind = "NaN" if np.any(np.isnan(readable(np.asarray(value)))) else "infinity"
-        what = "this data contains" if node.op is input_op else f"`{node.op.name}` produced"
-        # More than one line only in a graph that was built before NaN checks were enabled.
-        others = ", ".join(map(str, lines[1:]))
-        raise KernelCheckError(
-            f"{what} the first {kind}, at index {tuple(map(int, index))}",
-            where=lines[0] if lines else caller_origin(),
-            help=f"the same expression also appears at {others}" if others else None,
-        )

@@ -23,7 +23,7 @@ LAYOUT_OPS = frozenset({broadcast, reshape, permute, slice_, flip, concatenate})
 _MAX_COPY_BYTES = 1 << 16
 
 
-def evaluate_layout(order: list[Node], values: dict[Node, Array], wanted: Sequence[Node]) -> list[Array] | None:
+def evaluate_layout(order: list[Node], values: dict[Node, Array], outputs: Sequence[Node]) -> list[Array] | None:
     """Returns the results if the graph only rearranges data; None if it has something to compute."""
     if any(node.op not in LAYOUT_OPS and node not in values and node.op is not constant_op for node in order):
         return None
@@ -32,17 +32,17 @@ def evaluate_layout(order: list[Node], values: dict[Node, Array], wanted: Sequen
         if node not in arrays:
             assert node.op.evaluate is not None
             arrays[node] = node.op.evaluate(*[arrays[o] for o in node.operands], **dict(node.attributes))
-    return [make_dense(arrays[node], node) for node in wanted]
+    return [make_dense(arrays[node], node) for node in outputs]
 
 
 def evaluate_slices(
-    order: list[Node], values: dict[Node, Array], wanted: Sequence[Node]
+    order: list[Node], values: dict[Node, Array], outputs: Sequence[Node]
 ) -> tuple[list[Node], dict[Node, Array]]:
     """Replaces slices of available data by inputs, so the next batch of a data set runs the same program."""
     slices: dict[Node, Array] = {}
-    requested = set(wanted)
+    output_set = set(outputs)
     for node in order:
-        if node.op is slice_ and node not in values and node not in requested:
+        if node.op is slice_ and node not in values and node not in output_set:
             (source,) = node.operands
             source_array = slices.get(source) if source in slices else values.get(source)
             if source_array is not None:
@@ -52,7 +52,7 @@ def evaluate_slices(
     if not slices:
         return order, values
     inputs = {**values, **slices}
-    return toposort(wanted, stop=inputs.__contains__), inputs
+    return toposort(outputs, stop=inputs.__contains__), inputs
 
 
 def make_dense(value: Any, node: Node) -> Array:

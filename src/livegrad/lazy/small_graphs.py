@@ -374,8 +374,8 @@ def cache_runner(graph: SmallGraph) -> None:
     costs = recomputation_costs(order, values, set(graph.outputs))
     program, entry, positions, constant_arguments = None, None, None, ()
     if graph.constants or not all(node in values or node.op in LAYOUT_OPS for node in order):
-        wanted = [node for node in order if node in graph.outputs]
-        cached = find_cached_program(order, values, wanted) if wanted == graph.outputs else None
+        ordered_outputs = [node for node in order if node in graph.outputs]
+        cached = find_cached_program(order, values, ordered_outputs) if ordered_outputs == graph.outputs else None
         if cached is None or not cached[0].plan.only_kernels:
             return
         program, program_graph = cached

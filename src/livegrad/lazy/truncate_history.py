@@ -55,8 +55,8 @@ def truncate_history(computed: Iterable[Node], work: int) -> None:
     candidates = [node for node in computed if _has_value(node)]
     below, _ = reachable_nodes((holder._node for holder in waiting), _has_value, max_nodes)
     candidates += [node for node in below if _has_value(node) and cached_value(node) is not None]
-    needed = differentiable_among(candidates)
-    detachable = [node for node in dict.fromkeys(candidates) if node not in needed]
+    differentiable = differentiable_among(candidates)
+    detachable = [node for node in dict.fromkeys(candidates) if node not in differentiable]
     leaves = leaves_below(detachable)
     leaf_nodes = {node: _leaf_from(node.cell.value, leaves[node]) for node in detachable}
     for node, data in leaf_nodes.items():
@@ -64,7 +64,7 @@ def truncate_history(computed: Iterable[Node], work: int) -> None:
             holder._set_node(data)
         node.cell.detached = data
     if leaf_nodes:
-        _rebase(waiting, leaf_nodes, needed, max_nodes)
+        _rebase(waiting, leaf_nodes, differentiable, max_nodes)
 
 
 def _leaf_from(value: Value, ancestors: Iterable[Leaf]) -> Node:
@@ -118,7 +118,9 @@ def _has_cached_leaves(node: Node) -> bool:
     return node.cell is not None and node.cell.leaves is not None
 
 
-def _rebase(waiting: Iterable[Any], leaf_nodes: dict[Node, Node], needed: Container[Node], max_nodes: int) -> None:
+def _rebase(
+    waiting: Iterable[Any], leaf_nodes: dict[Node, Node], differentiable: Container[Node], max_nodes: int
+) -> None:
     """Rebuilds pending tensors on the leaves that replaced their operands.
 
     Otherwise a loop that builds its next step before it reads the last result would retain every step.
@@ -127,7 +129,7 @@ def _rebase(waiting: Iterable[Any], leaf_nodes: dict[Node, Node], needed: Contai
     replacements = dict(leaf_nodes)
 
     def ends(node: Node) -> bool:
-        return node in leaf_nodes or (_has_value(node) and node not in needed)
+        return node in leaf_nodes or (_has_value(node) and node not in differentiable)
 
     # Only the nearest nodes: those beyond the limit were rebased earlier and have not changed.
     below, _ = reachable_nodes((holder._node for holder in holders), ends, max_nodes)

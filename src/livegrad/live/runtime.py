@@ -11,7 +11,7 @@ from threading import RLock
 from typing import Any, Literal
 
 from livegrad.diagnostics import LivegradError
-from livegrad.lazy.execution import watch
+from livegrad.lazy.nan_checks import watch
 from livegrad.live.compile.graph_compiler import Compilation
 from livegrad.live.compile.live_plan import LivePlan, RegionStep, operand_key
 from livegrad.live.compile.network import NetworkNode, limits_of

@@ -28,7 +28,7 @@ from livegrad.passes.functions import rearrange_signature
 from livegrad.passes.regions import LOOPS, used_parameters
 from livegrad.passes.scalar_replacement import Memory, NotReplaced, Value, flatten, replace_tensors
 from livegrad.passes.scalar_replacement.values import array_of, static_shape
-from livegrad.passes.unbatch import AtPoint, NotPointwise, Unbatching
+from livegrad.passes.unbatch import AtPoint, NotPointwise, Unbatcher
 
 _MAX_COMPONENTS = 16  # dimensions up to this size are components of a point, larger ones are the domain
 _MIN_POINTS = 64
@@ -83,14 +83,14 @@ class _PointMap:
 
     def __init__(self, node: Node, domain: tuple[int, ...]) -> None:
         self._node, self._domain = node, domain
-        self._blocks = Unbatching(domain, ())
+        self._unbatcher = Unbatcher(domain, ())
 
     def build(self, replacements: dict[Node, Node]) -> list[Node]:
         node, body = self._node, self._node.attribute("body")
         operands = substitute(node.operands, replacements)
         inside = self._trace_point(operands)
         inputs = self._map_inputs(operands)
-        types = [self._blocks.type_at_point(type) for type in body.result_types]
+        types = [self._unbatcher.type_at_point(type) for type in body.result_types]
 
         def scalars(*nodes: Node) -> list[Node]:
             values = self._group_values(iter(nodes), operands)
@@ -120,7 +120,7 @@ class _PointMap:
 
         def run(*nodes: Node) -> list[Node]:
             supply = iter(nodes)
-            at = Unbatching(self._domain, [next(supply) for _ in self._domain])
+            at = Unbatcher(self._domain, [next(supply) for _ in self._domain])
             values = [AtPoint(*[next(supply) for _ in self._forms(operand.type)]) for operand in operands]
             values = [value if value.whole is not None else AtPoint(value.at_point, value.at_point) for value in values]
             parameters = parameters_of([operand.type for operand in operands])
@@ -131,7 +131,7 @@ class _PointMap:
 
     def _forms(self, type: Type) -> list[Type]:
         """The types of an operand's forms: the value at one point, if it has one, and the whole operand."""
-        point_type = self._blocks.type_at_point(type)
+        point_type = self._unbatcher.type_at_point(type)
         return [point_type] if point_type is type else [point_type, type]
 
     def _map_inputs(self, operands: Sequence[Node]) -> list[tuple[Node, Type, bool]]:
@@ -169,10 +169,10 @@ class _PointMap:
 
     def _split_components(self, operand: Node) -> list[Node]:
         """Splits an operand into one tensor of points for each component, in order."""
-        start = self._blocks.block(operand.type)
+        start = self._unbatcher.domain_start(operand.type)
         assert start is not None
         shape, rank = shape_of(operand.type), len(self._domain)
-        components = self._blocks.without(shape, start)
+        components = self._unbatcher.remove_domain(shape, start)
         if not components:
             return [operand]
         parts: list[Node] = []
@@ -185,11 +185,11 @@ class _PointMap:
 
     def _assemble_result(self, parts: Iterator[Node], type: Type) -> Node:
         """Builds a result of the loop from the next results of the map."""
-        point_type = self._blocks.type_at_point(type)
+        point_type = self._unbatcher.type_at_point(type)
         nodes = [next(parts) for _ in range(prod(static_shape(point_type)))]
         if point_type is type:
             return self._assemble_uniform(nodes, type)
-        start = self._blocks.block(type)
+        start = self._unbatcher.domain_start(type)
         assert start is not None
         components = shape_of(point_type)
         if not components:

@@ -31,7 +31,7 @@ State = tuple[Node, ...]
 
 def words_of(choices: Choices) -> int:
     """The number of mask words: one bit for each leaf."""
-    return -(-choices.number // BITS)
+    return -(-choices.leaf_count // BITS)
 
 
 def mask_choices(choices: Choices, undefined: Collection[int] | None = None) -> Function:

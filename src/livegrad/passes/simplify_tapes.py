@@ -1,7 +1,7 @@
-"""The `simplify_tapes` pass: the cotangents of a scan are read where they are, and its own rows are written once.
+"""The `simplify_tapes` pass: removes dead clears of tape rows, and turns additions to empty rows into writes.
 
-The transpose of a scan clears each row of cotangents that it has read, and adds to rows of an empty tape. Nobody sees
-what is cleared, and what is added to nothing is written: then `lower_tapes` makes tensors of both.
+The transpose of a scan clears each row of cotangents that it has read, and adds to the rows of an empty tape. Without
+such clears, the loop captures the cotangents read-only; with writes, `lower_tapes` can turn both tapes into tensors.
 """
 
 from __future__ import annotations
@@ -18,67 +18,67 @@ from livegrad.passes.regions import region_of
 
 
 def simplify_tapes(function: Function) -> Function:
-    """The function, and those inside it, with loops that only read the tapes of cotangents and write their own."""
+    """Simplifies the tapes of loops in a function and in its nested functions."""
     if for_loop not in (ops := ops_below(function)) or ops.isdisjoint((tape_add, tape_set)):
         return function
-    simplified = rewrite_functions(Module((function,)), lambda each: rewrite_to_fixpoint(each, _next_change))
+    simplified = rewrite_functions(Module((function,)), lambda inner: rewrite_to_fixpoint(inner, _next_change))
     return simplified.functions[0]
 
 
 def _next_change(function: Function) -> dict[Node, Node] | None:
-    """A loop and what to put in its place; None where there is none left to change."""
+    """The replacements of the next loop to simplify; None if there is none."""
     nodes = nodes_of(function)
     for loop in nodes:
         if loop.op is not for_loop or not any(isinstance(operand.type, Tape) for operand in loop.operands):
             continue
         with originating_from(loop.origins):
-            written = _with_rows_written(loop)
-            change = {loop: written} if written is not None else _without_cleared_tapes(loop, function, nodes)
+            replacement = _write_empty_rows(loop)
+            change = {loop: replacement} if replacement is not None else _capture_cleared_tapes(loop, function, nodes)
         if change is not None:
             return change
     return None
 
 
-def _with_rows_written(loop: Node) -> Node | None:
-    """The loop with writes in the place of additions to the rows of a tape that starts empty."""
+def _write_empty_rows(loop: Node) -> Node | None:
+    """Turns additions to the rows of a tape that starts empty into writes; None if there are none."""
     body: Function = loop.attribute("body")
     uses = count_uses(body)
-    exchanged: dict[Node, Node] = {}
-    for place, result in enumerate(body.results):
-        tape, index = body.parameters[1 + place], body.parameters[0]
-        adds = result.op is tape_add and result.operands[:2] == (tape, index)
-        if adds and loop.operands[1 + place].op is tape_new and uses[tape] == 1 and uses[result] == 1:
-            exchanged[result] = tape_set(tape, index, result.operands[2])
-    if not exchanged:
+    replacements: dict[Node, Node] = {}
+    for position, result in enumerate(body.results):
+        tape, row_index = body.parameters[1 + position], body.parameters[0]
+        adds = result.op is tape_add and result.operands[:2] == (tape, row_index)
+        if adds and loop.operands[1 + position].op is tape_new and uses[tape] == 1 and uses[result] == 1:
+            replacements[result] = tape_set(tape, row_index, result.operands[2])
+    if not replacements:
         return None
-    changed = Function(body.name, body.parameters, substitute(body.results, exchanged, body.source_locations))
+    changed = Function(body.name, body.parameters, substitute(body.results, replacements, body.source_locations))
     return exchange_attributes(loop, {body: changed})
 
 
-def _without_cleared_tapes(loop: Node, function: Function, nodes: tuple[Node, ...]) -> dict[Node, Node] | None:
-    """The results of a loop that captures the tapes which it reads and clears row by row."""
+def _capture_cleared_tapes(loop: Node, function: Function, nodes: tuple[Node, ...]) -> dict[Node, Node] | None:
+    """Captures the tapes that a loop reads and clears row by row; returns the loop's replaced results, or None."""
     users = [node for node in nodes if loop in node.operands]
     if loop in function.results or any(user.op is not get for user in users):
         return None
-    taken = {user.attribute("index") for user in users}
+    read_results = {user.attribute("index") for user in users}
     carried = loop.attribute("carried")
-    cleared = [place for place in range(carried) if place not in taken and _is_cleared(loop, place)]
+    cleared = [position for position in range(carried) if position not in read_results and _is_cleared(loop, position)]
     region = region_of(loop)
     if not cleared or region is None:
         return None
-    kept = [place for place in range(carried) if place not in cleared]
+    remaining = [position for position in range(carried) if position not in cleared]
     captured = range(carried, len(region.arguments))
-    changed = region.narrow([*kept, *captured, *cleared], kept)
-    return {user: get(changed, index=kept.index(user.attribute("index"))) for user in users}
+    changed = region.narrow([*remaining, *captured, *cleared], remaining)
+    return {user: get(changed, index=remaining.index(user.attribute("index"))) for user in users}
 
 
-def _is_cleared(loop: Node, place: int) -> bool:
-    """Whether an iteration reads one row of a tape, its own, and overwrites it: as if it were never written."""
+def _is_cleared(loop: Node, position: int) -> bool:
+    """Whether each iteration reads and overwrites only its own row of a tape, so that no write is ever read."""
     body: Function = loop.attribute("body")
-    if loop.operands[1 + place].op is tape_new:
-        return False  # a tape that starts empty belongs to the loop that carries it
-    index, tape, result = body.parameters[0], body.parameters[1 + place], body.results[place]
-    if result.op is not tape_set or result.operands[:2] != (tape, index) or count_uses(body)[result] != 1:
+    if loop.operands[1 + position].op is tape_new:
+        return False  # the loop creates this tape
+    row_index, tape, result = body.parameters[0], body.parameters[1 + position], body.results[position]
+    if result.op is not tape_set or result.operands[:2] != (tape, row_index) or count_uses(body)[result] != 1:
         return False
     users = [node for node in nodes_of(body) if tape in node.operands and node is not result]
-    return tape not in body.results and all(user.op is tape_get and user.operands[1] is index for user in users)
+    return tape not in body.results and all(user.op is tape_get and user.operands[1] is row_index for user in users)

@@ -1,7 +1,7 @@
-"""Splits a function into the operands of its min and max, grouped into leaves of similar cost.
+"""Min/max pruning, analysis: splits the min/max tree of a function into leaves of similar cost.
 
-In: a function of numbers. Out: its leaves, with one bit each. `mask_choices` builds functions that compute only some of
-the leaves; meshers, slicers and renderers run those where the others cannot affect the sign.
+In: a scalar function. Out: its leaves, with one bit each. `mask_choices` builds functions that compute only some of the
+leaves; meshers, slicers and renderers run these where the other leaves cannot affect the sign.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from livegrad.ir.types import Scalar
 from livegrad.ir.walk import nodes_of
 
 _OPPOSITE = {"min": "max", "max": "min"}
-_CHOICES = {"min": "min", "max": "max", "minimum": "min", "maximum": "max"}
-_WIDEST = 8  # parts side by side: so many are skipped at once
-_FEWEST = 4  # with fewer leaves there is little to skip
-MIN_COST = 1000.0  # additions: up to here, looking at bits costs what it saves
+_KINDS = {"min": "min", "max": "max", "minimum": "min", "maximum": "max"}
+_MAX_PARTS = 8  # of a group: one test can skip the whole group
+_MIN_LEAVES = 4  # with fewer leaves, there is little to skip
+MIN_COST = 1000.0  # additions: for cheaper functions, testing bits costs as much as it saves
 
 
 @dataclass(frozen=True)
 class Step:
-    """The least (`min`) or the greatest (`max`) of what was found so far and of one value, or of less that value.
+    """Updates a running minimum or maximum by one value, which may be negated.
 
-    The value is a result of `Choices.values`, by number.
+    `value` is the index of a result of `Choices.values`.
     """
 
     kind: str
@@ -38,31 +38,31 @@ class Step:
 
 @dataclass(frozen=True)
 class Leaf:
-    """Steps that are taken together, or none of them: a bit says which."""
+    """Steps that are computed or skipped together, as one bit of the mask says."""
 
     steps: tuple[Step, ...]
     bit: int
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of all steps, in order."""
+        """The kinds of all steps, in order."""
         return tuple(step.kind for step in self.steps)
 
     def leaves(self) -> Iterator[Leaf]:
-        """This one."""
+        """This leaf."""
         yield self
 
 
 @dataclass(frozen=True)
 class Nested:
-    """One step to the value of a group, which begins with nothing."""
+    """A step whose value is that of a group, which starts from a neutral state."""
 
     kind: str
     group: Group
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of the only step."""
+        """The kind of the only step."""
         return (self.kind,)
 
     def leaves(self) -> Iterator[Leaf]:
@@ -72,13 +72,13 @@ class Nested:
 
 @dataclass(frozen=True)
 class Group:
-    """Parts in order; each continues with the state of the previous one."""
+    """A sequence of parts; each continues with the state of the previous one."""
 
     parts: tuple[Part, ...]
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of all steps, in order."""
+        """The kinds of all steps, in order."""
         return tuple(kind for part in self.parts for kind in part.kinds)
 
     def leaves(self) -> Iterator[Leaf]:
@@ -92,24 +92,24 @@ Part = Leaf | Nested | Group
 
 @dataclass(frozen=True)
 class Choices:
-    """What decides the sign of a function: the steps of `root`, over the results of `values`."""
+    """The min/max tree of a function: the steps of `root`, over the results of `values`. It determines the sign."""
 
     name: str
     values: Function
     root: Group
 
     @property
-    def number(self) -> int:
-        """How many leaves there are, and bits."""
+    def leaf_count(self) -> int:
+        """The number of leaves, and so of bits."""
         return sum(1 for _ in self.root.leaves())
 
 
 def split_choices(function: Function, *, most: int = 64, least_cost: float = MIN_COST) -> Choices | None:
-    """Splits the min and max of a function's only result into at most `most` leaves; None if skipping saves little.
+    """Splits the min/max tree of a function's only result into at most `most` leaves; None if skipping saves little.
 
-    The sign is kept, and nothing else: the least of some numbers has the least of their signs, so that they may be
-    compared in any order, and the least of some is less the greatest of their negatives. Where a member is no number
-    (NaN), the order counts, and whoever finds one must ask the function itself.
+    Only the sign is preserved. The sign of a minimum is the minimum of the signs, so members may be reordered, and a
+    negated minimum is a maximum of negated members. With NaN, the order matters: a caller that finds NaN must evaluate
+    the function itself.
 
     >>> from livegrad import ops
     >>> from livegrad.ir.function import trace
@@ -119,20 +119,20 @@ def split_choices(function: Function, *, most: int = 64, least_cost: float = MIN
     ['max', 'max', 'max', 'min', 'min']
     """
     (result,) = function.results
-    choice = _opened(result, False)
+    choice = _min_or_max(result, False)
     if choice is None or not isinstance(result.type, Scalar) or result.type.kind != "float":
         return None
-    prices, total = _prices(result)
+    costs, total = _find_marginal_costs(result)
     if total < least_cost:
         return None
     budget = total / most
     while True:
-        splitter = _Splitter(budget, prices, uses_of(function))
+        splitter = _Splitter(budget, costs, uses_of(function))
         root = splitter.group(choice)
         if splitter.bits <= most:
             break
         budget *= 1.2
-    if splitter.bits < _FEWEST:
+    if splitter.bits < _MIN_LEAVES:
         return None
     with propagating_lines([function]) as lines:
         values = Function(f"{function.name}.values", function.parameters, tuple(splitter.values))
@@ -147,12 +147,12 @@ def cost_of(node: Node) -> float:
 
 @lru_cache(maxsize=4096)
 def function_cost(function: Function) -> float:
-    """What all nodes of a function cost together."""
+    """The total cost of the nodes of a function."""
     return sum(map(cost_of, nodes_of(function)))
 
 
 def uses_of(function: Function) -> dict[Node, int]:
-    """How often each node is an operand or a result."""
+    """The number of times each node is used, as an operand or as a result."""
     uses: dict[Node, int] = dict.fromkeys(nodes_of(function), 0)
     for node in uses:
         for operand in node.operands:
@@ -162,107 +162,110 @@ def uses_of(function: Function) -> dict[Node, int]:
     return uses
 
 
-def _prices(result: Node) -> tuple[dict[Node, float], float]:
-    """What each node costs with all that it needs and nothing before it needed; and the cost of all."""
-    prices: dict[Node, float] = {}
-    paid = 0.0
+def _find_marginal_costs(result: Node) -> tuple[dict[Node, float], float]:
+    """The cost that each node adds in depth-first order, with operands not computed before; and the total cost."""
+    costs: dict[Node, float] = {}
+    total = 0.0
     pending: list[tuple[Node, float | None]] = [(result, None)]
     while pending:
         node, before = pending.pop()
         if before is not None:
-            paid += cost_of(node)
-            prices[node] = paid - before
-        elif node not in prices:
-            prices[node] = 0.0
-            pending.append((node, paid))
+            total += cost_of(node)
+            costs[node] = total - before
+        elif node not in costs:
+            costs[node] = 0.0
+            pending.append((node, total))
             pending += [(operand, None) for operand in reversed(node.operands)]
-    return prices, paid
+    return costs, total
 
 
 @dataclass(frozen=True)
-class _Choice:
-    """A min or max with all negations taken into account: operands, and whether they are negated."""
+class _MinMax:
+    """A min or max after negations are pushed inwards: its operands, and whether each is negated."""
 
     kind: str
     operands: tuple[tuple[Node, bool], ...]
 
 
-def _opened(node: Node, negated: bool) -> _Choice | None:
-    """The choice that a node makes; None where it makes none."""
+def _min_or_max(node: Node, negated: bool) -> _MinMax | None:
+    """The min or max that a node computes, looking through negations; None for other nodes."""
     while node.op.name == "neg":
         node, negated = node.operands[0], not negated
-    kind = _CHOICES.get(node.op.name)
+    kind = _KINDS.get(node.op.name)
     if kind is None:
         return None
-    return _Choice(_OPPOSITE[kind] if negated else kind, tuple((operand, negated) for operand in node.operands))
+    return _MinMax(_OPPOSITE[kind] if negated else kind, tuple((operand, negated) for operand in node.operands))
 
 
 @dataclass
 class _Splitter:
-    """Gathers steps into leaves of about one budget, and counts those."""
+    """Gathers steps into leaves of about `budget` each; counts them in `bits`."""
 
     budget: float
-    prices: dict[Node, float]
+    costs: dict[Node, float]
     uses: dict[Node, int]
     values: list[Node] = field(default_factory=list)
     bits: int = 0
 
-    def group(self, choice: _Choice) -> Group:
-        """The choice as a group: along the way to the costliest member of the costliest member, and back."""
-        way: list[tuple[str, list[tuple[Node, bool]]]] = []
+    def group(self, choice: _MinMax) -> Group:
+        """Splits a min or max into a group. Its steps start at the end of the path of costliest members."""
+        path: list[tuple[str, list[tuple[Node, bool]]]] = []
         while True:
             members = list(self._members(choice))
-            way.append((choice.kind, members))
-            opened = [
-                (self.prices[node], position) for position, (node, _) in enumerate(members) if self._is_worth(node)
+            path.append((choice.kind, members))
+            splittable = [
+                (self.costs[node], position) for position, (node, _) in enumerate(members) if self._should_split(node)
             ]
-            if not opened:
+            if not splittable:
                 break
-            inner = _opened(*members.pop(max(opened)[1]))
+            inner = _min_or_max(*members.pop(max(splittable)[1]))
             assert inner is not None
             choice = inner
-        return self._in_leaves([(kind, *member) for kind, members in reversed(way) for member in members])
+        return self._pack_leaves([(kind, *member) for kind, members in reversed(path) for member in members])
 
-    def _in_leaves(self, steps: Sequence[tuple[str, Node, bool]]) -> Group:
+    def _pack_leaves(self, steps: Sequence[tuple[str, Node, bool]]) -> Group:
+        """Packs steps into leaves up to the budget; members that exceed it become nested groups."""
         parts: list[Part] = []
         waiting: list[Step] = []
         cost = 0.0
 
-        def close() -> None:
+        def close_leaf() -> None:
             if waiting:
                 parts.append(Leaf(tuple(waiting), self.bits))
                 self.bits += 1
                 waiting.clear()
 
         for kind, node, negated in steps:
-            price = self.prices[node]
-            inner = _opened(node, negated) if self._is_worth(node) else None
+            member_cost = self.costs[node]
+            inner = _min_or_max(node, negated) if self._should_split(node) else None
             if inner is not None:
-                close()
+                close_leaf()
                 parts.append(Nested(kind, self.group(inner)))
                 continue
-            if not waiting or cost + price > 1.25 * self.budget:
-                close()
+            if not waiting or cost + member_cost > 1.25 * self.budget:
+                close_leaf()
                 cost = 0.0
             waiting.append(self._step(kind, node, negated))
-            cost += price
-        close()
-        return _in_few_parts(parts)
+            cost += member_cost
+        close_leaf()
+        return _limit_parts(parts)
 
-    def _members(self, choice: _Choice) -> Iterator[tuple[Node, bool]]:
-        """What a choice is among, in order: choices of its own kind that are used nowhere else are opened."""
+    def _members(self, choice: _MinMax) -> Iterator[tuple[Node, bool]]:
+        """The members of a min or max, in order; flattens operands of the same kind that have no other use."""
         pending = [*reversed(choice.operands)]
         while pending:
             node, negated = pending.pop()
-            inner = _opened(node, negated)
+            inner = _min_or_max(node, negated)
             if inner is not None and inner.kind == choice.kind and self._is_used_once(node):
                 pending.extend(reversed(inner.operands))
             else:
                 yield node, negated
 
-    def _is_worth(self, node: Node) -> bool:
-        """Whether a member is to be cut into leaves itself."""
-        return self.prices[node] > 1.5 * self.budget and _opened(node, False) is not None and self._is_used_once(node)
+    def _should_split(self, node: Node) -> bool:
+        """Whether a member is costly enough to be split into leaves itself."""
+        return (
+            self.costs[node] > 1.5 * self.budget and _min_or_max(node, False) is not None and self._is_used_once(node)
+        )
 
     def _is_used_once(self, node: Node) -> bool:
         while self.uses[node] == 1:
@@ -278,10 +281,10 @@ class _Splitter:
         return Step(kind, len(self.values) - 1, negated)
 
 
-def _in_few_parts(parts: list[Part]) -> Group:
-    """A group with few parts side by side: parts that follow each other are joined."""
-    while len(parts) > _WIDEST:
-        number = math.ceil(len(parts) / _WIDEST)
-        cuts = [len(parts) * index // number for index in range(number + 1)]
+def _limit_parts(parts: list[Part]) -> Group:
+    """A group with at most `_MAX_PARTS` parts: joins neighbouring parts into groups."""
+    while len(parts) > _MAX_PARTS:
+        count = math.ceil(len(parts) / _MAX_PARTS)
+        cuts = [len(parts) * index // count for index in range(count + 1)]
         parts = [Group(tuple(parts[start:end])) for start, end in pairwise(cuts)]
     return Group(tuple(parts))

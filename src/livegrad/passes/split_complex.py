@@ -1,7 +1,7 @@
 """The `split_complex` pass: arithmetic on complex numbers becomes arithmetic on their real and imaginary parts.
 
-For the CPU and for CUDA. Sums, products and moves of complex tensors become those of real tensors, which kernels can
-compute. Loops and branches carry both parts, and so do maps whose functions compute only what has a rule. In memory,
+For the CPU and for CUDA. Arithmetic and movement of complex tensors become those of real tensors, which kernels can
+compute. Loops and branches carry both parts, and so do maps if all ops of their functions have rules. In memory,
 complex numbers stay pairs, and loads and stores view them as such. NumPy, or a library of the device, computes ops
 without a rule (transforms, decompositions, logarithms).
 """
@@ -42,9 +42,9 @@ from livegrad.passes.complex_matmuls import (
 from livegrad.passes.regions import region_of
 
 _MOVES = ("broadcast", "permute", "slice", "flip", "concatenate", "pad")
-_NESTS = (for_loop, while_loop, cond, switch)
-_BY_INDEX = (lookup, assign, scatter_add)
-_LARGE_EXPONENT = {32: 88.0, 64: 709.0}  # by the bits of a part: the exponential of a little more is infinite
+_REGIONS = (for_loop, while_loop, cond, switch)
+_INDEXING = (lookup, assign, scatter_add)
+_LARGE_EXPONENT = {32: 88.0, 64: 709.0}  # by the bits of a part: just below the overflow of exp
 
 
 class Parts(NamedTuple):
@@ -55,33 +55,32 @@ class Parts(NamedTuple):
 
 
 def split_complex(function: Function) -> Function:
-    """Splits complex arithmetic into real and imaginary parts; a function without complex numbers is returned
-    unchanged."""
+    """Splits complex arithmetic into real and imaginary parts; returns functions without complex numbers unchanged."""
     if not _holds_complex(function):
         return function
-    splitting = _Splitting()
+    splitter = _ComplexSplitter()
     for node in nodes_of(function):
-        splitting.visit(node)
-    results = [splitting.whole(node) for node in function.results]
+        splitter.visit(node)
+    results = [splitter.whole(node) for node in function.results]
     return make_function(function.name, list(function.parameters), results)
 
 
 def _split_signature(function: Function) -> Function:
-    """A function with two real parameters or results for each complex one."""
-    splitting = _Splitting()
+    """Splits a function, with two real parameters or results for each complex one."""
+    splitter = _ComplexSplitter()
     inputs: list[Node] = []
     for parameter in function.parameters:
         parts = [input_node(Key("part"), type) for type in _part_types(parameter.type)]
-        splitting.give(parameter, parts)
+        splitter.set_replacement(parameter, parts)
         inputs += parts
     for node in nodes_of(function):
-        splitting.visit(node)
-    results = [part for result in function.results for part in splitting.leaves(result)]
+        splitter.visit(node)
+    results = [part for result in function.results for part in splitter.leaves(result)]
     return make_function(function.name, inputs, results)
 
 
 def _part_types(type: Type) -> tuple[Type, ...]:
-    """The types that replace a type: for complex numbers, those of both parts."""
+    """The types that replace a type: two real ones for a complex type, else the type itself."""
     match type:
         case Scalar(kind="complex"):
             return (type.real, type.real)
@@ -90,16 +89,16 @@ def _part_types(type: Type) -> tuple[Type, ...]:
     return (type,)
 
 
-class _Splitting:
-    """The new form of each node of a function: its parts, its unchanged value, or both."""
+class _ComplexSplitter:
+    """Rewrites nodes: each becomes parts, a whole value, or both, as its users need it."""
 
     def __init__(self) -> None:
         self._parts: dict[Node, Parts] = {}
         self._values: dict[Node, Node] = {}
-        self._members: dict[Node, list[list[Node]]] = {}  # of loops and branches: each result, or both its parts
+        self._members: dict[Node, list[list[Node]]] = {}  # of loops and branches: the value or parts of each result
 
-    def give(self, node: Node, leaves: list[Node]) -> None:
-        """Sets the replacement of a node: a value, or both parts."""
+    def set_replacement(self, node: Node, leaves: list[Node]) -> None:
+        """Sets the replacement of a node: a value, or two parts."""
         if len(leaves) == 2:
             self._parts[node] = Parts(*leaves)
         else:
@@ -112,16 +111,16 @@ class _Splitting:
         if node in self._parts or node in self._values:
             return
         with originating_from(node.origins):
-            if (node.op in _NESTS or node.op is map_) and any(map(_holds_complex, node.functions)):
+            if (node.op in _REGIONS or node.op is map_) and any(map(_holds_complex, node.functions)):
                 exchange = {function: _split_signature(function) for function in node.functions}
                 if node.op is not map_ or not any(map(_holds_complex, exchange.values())):
-                    self._visit_nest(node, exchange)
+                    self._visit_region(node, exchange)
                     return
             if node.op is get and node.operands[0] in self._members:
-                self.give(node, self._members[node.operands[0]][node.attribute("index")])
+                self.set_replacement(node, self._members[node.operands[0]][node.attribute("index")])
                 return
-            if node.op in _BY_INDEX and node.operands[0] in self._parts:
-                self._parts[node] = self._by_index(node)
+            if node.op in _INDEXING and node.operands[0] in self._parts:
+                self._parts[node] = self._index_parts(node)
                 return
             if node.op is convolve and _is_complex(node) and 0 not in (*sizes(node), *sizes(node.operands[0])):
                 self._parts[node] = self._convolve(node)
@@ -129,7 +128,7 @@ class _Splitting:
             if node.op is matmul and _is_complex(node):
                 self._visit_matmul(node)
                 return
-            rule = _rule(node)
+            rule = _find_rule(node)
             if node.op is reshape and _is_complex(node) and rule is None:
                 pairs = self._pairs(node.operands[0])
                 self._values[node] = from_parts(reshape(pairs, shape=(*shape_of(node.type), 2)))
@@ -145,8 +144,8 @@ class _Splitting:
             else:
                 self._values[node] = parts
 
-    def _visit_nest(self, node: Node, exchange: dict[Function, Function]) -> None:
-        """A loop, branch or map whose functions take and give both parts of complex numbers."""
+    def _visit_region(self, node: Node, exchange: dict[Function, Function]) -> None:
+        """Rewrites a loop, branch or map to functions that take and return both parts of complex numbers."""
         region = region_of(node)
         assert region is not None
         attributes = dict(exchanged_functions(node.attributes, exchange))  # type: ignore[arg-type]
@@ -160,14 +159,14 @@ class _Splitting:
                 flags = zip(node.attribute(name), repeats, strict=True)
                 attributes[name] = tuple([flag for flag, count in flags for _ in range(count)])
         arguments = [part for argument in region.arguments for part in self.leaves(argument)]
-        split = make_node(node.op, (*map(self.whole, region.leading), *arguments), tuple(attributes.items()))
-        packed = region.is_loop or sum(counts) != 1
-        members = iter([get(split, index=index) for index in range(sum(counts))] if packed else [split])
+        rewritten = make_node(node.op, (*map(self.whole, region.leading), *arguments), tuple(attributes.items()))
+        is_tuple = region.is_loop or sum(counts) != 1
+        members = iter([get(rewritten, index=index) for index in range(sum(counts))] if is_tuple else [rewritten])
         results = [[next(members) for _ in range(count)] for count in counts]
         if region.packed:
             self._members[node] = results
         else:
-            self.give(node, results[0])
+            self.set_replacement(node, results[0])
 
     def _visit_matmul(self, node: Node) -> None:
         if 0 in (*sizes(node.operands[0]), *sizes(node)):
@@ -180,31 +179,31 @@ class _Splitting:
             self._parts[node] = Parts(*multiply_rows(self.parts(left), self._pairs(right)))
         else:
             parts = self.parts(right)
-            rotated = _pairs_of(Parts(-parts.im, parts.re))
+            rotated = _combine_parts(Parts(-parts.im, parts.re))
             self._values[node] = from_parts(multiply_pairs(self._pairs(left), self._pairs(right), rotated))
 
     def _convolve(self, node: Node) -> Parts:
-        """Both parts of an image are a batch, which each part of the kernels is convolved with."""
+        """Convolves the parts of the image, joined to one batch, with each part of the kernels."""
         image, kernels = (self.parts(operand) for operand in node.operands)
-        both = concatenate(*image, axis=0)
+        image_parts = concatenate(*image, axis=0)
         batch, *shape = sizes(node)
         halves: list[list[Node]] = []
         for part in kernels:
-            result, ones = convolve(both, part, **dict(node.attributes)), (1,) * (1 + len(shape))
+            result, ones = convolve(image_parts, part, **dict(node.attributes)), (1,) * (1 + len(shape))
             starts = [(start, *[0] * len(shape)) for start in (0, batch)]
             halves.append([slice_(result, start=start, size=(batch, *shape), step=ones) for start in starts])
         (re_re, im_re), (re_im, im_im) = halves
         return Parts(re_re - im_im, re_im + im_re)
 
-    def _by_index(self, node: Node) -> Parts:
-        """A read or write by index of a tensor whose parts are tensors of their own."""
-        tensor, *others = node.operands
-        sides = zip(*[self.parts(o) if _is_complex(o) else [self.whole(o)] * 2 for o in others], strict=True)
-        both = list(sides) or [(), ()]
-        return Parts(*[node.op(part, *side) for part, side in zip(self._parts[tensor], both, strict=True)])
+    def _index_parts(self, node: Node) -> Parts:
+        """Reads or writes both parts of a tensor by index."""
+        tensor, *arguments = node.operands
+        sides = zip(*[self.parts(o) if _is_complex(o) else [self.whole(o)] * 2 for o in arguments], strict=True)
+        part_arguments = list(sides) or [(), ()]
+        return Parts(*[node.op(part, *side) for part, side in zip(self._parts[tensor], part_arguments, strict=True)])
 
     def whole(self, node: Node) -> Node:
-        """The complex value; parts are combined for a tensor in memory."""
+        """The replacement of a node as one value; combines the parts of complex numbers."""
         if node in self._members and node not in self._values:
             members = [get(node, index=index) for index in range(len(self._members[node]))]
             for member in members:
@@ -215,7 +214,7 @@ class _Splitting:
             if node.op is constant_op:
                 self._values[node] = node
             elif shape_of(node.type):
-                self._values[node] = from_parts(_pairs_of(parts))
+                self._values[node] = from_parts(_combine_parts(parts))
             else:
                 self._values[node] = make_complex(*parts)
         return self._values[node]
@@ -231,16 +230,16 @@ class _Splitting:
         return self._parts[node]
 
     def _pairs(self, node: Node) -> Node:
-        """A tensor as it lies in memory."""
+        """A complex tensor as a real tensor of pairs, which is its layout in memory."""
         value = self.whole(node)
         return value.operands[0] if value.op is from_parts else complex_parts(value)
 
 
-def _pairs_of(parts: Parts) -> Node:
-    """A complex tensor as it lies in memory."""
+def _combine_parts(parts: Parts) -> Node:
+    """Combines two parts into a real tensor of pairs."""
     type = scalar_of(parts.re.type)
     assert type is not None
-    return make_map(_pair(type), *parts)
+    return make_map(_pairing_function(type), *parts)
 
 
 def _is_complex(node: Node) -> bool:
@@ -260,22 +259,22 @@ def _holds_complex(function: Function) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _pair(type: Scalar) -> Function:
+def _pairing_function(type: Scalar) -> Function:
     return trace(lambda re, im: make(re, im, type=Vector(type, 2)), type, type)
 
 
-def _component(real_array: Node, number: int) -> Node:
-    shape = shape_of(real_array.type)
+def _component(pairs: Node, index: int) -> Node:
+    shape = shape_of(pairs.type)
     last = len(shape) - 1
-    start, size = (*[0] * last, number), (*shape[:-1], 1)
-    return reshape(slice_(real_array, start=start, size=size, step=(1,) * len(shape)), shape=shape[:-1])
+    start, size = (*[0] * last, index), (*shape[:-1], 1)
+    return reshape(slice_(pairs, start=start, size=size, step=(1,) * len(shape)), shape=shape[:-1])
 
 
-def has_parts_rule(node: Node) -> bool:
-    """Whether a scalar is computed from real and imaginary parts, if it is complex or computed from complex numbers."""
-    if not any(map(_is_complex, (node, *node.operands))) or node.op in (*_NESTS, *_BY_INDEX, get, make, check):
+def has_rule_or_is_real(node: Node) -> bool:
+    """Whether a node of a map's function needs no complex arithmetic, or has a rule for it."""
+    if not any(map(_is_complex, (node, *node.operands))) or node.op in (*_REGIONS, *_INDEXING, get, make, check):
         return True
-    return _rule(node) is not None or node.op in (cast, make_complex)
+    return _find_rule(node) is not None or node.op in (cast, make_complex)
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
@@ -284,23 +283,23 @@ Operand = Parts | Node
 Rule = Callable[[Node, list[Operand]], Parts | Node]
 
 
-def _rule(node: Node) -> Rule | None:
-    """The rule that computes a node from parts; None if the node uses complex values as a whole."""
+def _find_rule(node: Node) -> Rule | None:
+    """The rule that computes a node from parts; None if there is none, and the node uses whole complex values."""
     if not (_is_complex(node) or any(map(_is_complex, node.operands))) or not isinstance(node.type, Scalar | Tensor):
         return None
     if node.op in (constant_op, cast, make_complex) and not _is_complex(node):
         return None
     if node.op is reshape:
-        return None if squeezed_axes(sizes(node.operands[0]), sizes(node)) is None else _moved
+        return None if squeezed_axes(sizes(node.operands[0]), sizes(node)) is None else _apply_to_both
     if node.op.name in _MOVES:
-        return _moved
+        return _apply_to_both
     if node.op is reduce:
-        return _moved if node.attribute("kind") == "sum" else None
+        return _apply_to_both if node.attribute("kind") == "sum" else None
     return _RULES.get(node.op)
 
 
-def _moved(node: Node, operands: list[Operand]) -> Parts:
-    """Both parts by the same op: moves, sums, negation, choices by a condition."""
+def _apply_to_both(node: Node, operands: list[Operand]) -> Parts:
+    """Applies the same op to both parts: movement, sums, negation, selection."""
     sides = zip(*[operand if isinstance(operand, Parts) else (operand, operand) for operand in operands], strict=True)
     return Parts(*[make_node(node.op, side, node.attributes) for side in sides])
 
@@ -326,7 +325,7 @@ def _product(a: Parts, b: Parts) -> Parts:
 
 
 def _quotient(a: Parts, b: Parts) -> Parts:
-    """By the larger part of the divisor, so that nothing overflows: Smith, "Algorithm 116" (1962), as NumPy has it."""
+    """Divides by the larger part of the divisor to avoid overflow: Smith, "Algorithm 116" (1962), as in NumPy."""
     size_re, size_im = abs(b.re), abs(b.im)
     by_re = size_re >= size_im
     large, small = select(by_re, b.re, b.im), select(by_re, b.im, b.re)
@@ -341,24 +340,24 @@ def _quotient(a: Parts, b: Parts) -> Parts:
 
 
 def _plus(a: Node, product: Node) -> Node:
-    """A sum whose product is rounded by itself: fused, it would leave 1e-9j of z / z, where NumPy leaves nothing."""
+    """A sum without fused multiply-add: fused, z / z would have an imaginary part of 1e-9, where NumPy returns zero."""
     return a + product if product.op is neg else a - (-product)
 
 
 def _exponential(a: Parts) -> Parts:
-    """exp(re) (cos im + i sin im), with the values of C99 for infinite parts. Nothing overflows before the result."""
+    """exp(re) (cos im + i sin im), with the values of C99 for infinite parts, and without intermediate overflow."""
     scalar = scalar_of(a.re.type)
     assert scalar is not None
     is_large = a.re > _LARGE_EXPONENT[scalar.bits]
-    root = exp(select(is_large, a.re * 0.5, a.re))  # of what is large, so that a small cosine still counts
-    rest = select(is_large, root, zero(root.type) + 1.0)
-    turns = is_finite(a.im)
-    re = select(turns | ~is_infinite(a.re), root * cos(a.im) * rest, root)
-    im = select(turns | (a.re > -math.inf), root * sin(a.im) * rest, root)
+    root = exp(select(is_large, a.re * 0.5, a.re))  # the square root of a large exp(re), which may overflow
+    second_factor = select(is_large, root, zero(root.type) + 1.0)
+    has_angle = is_finite(a.im)
+    re = select(has_angle | ~is_infinite(a.re), root * cos(a.im) * second_factor, root)
+    im = select(has_angle | (a.re > -math.inf), root * sin(a.im) * second_factor, root)
     return Parts(re, select(equal(a.im, 0.0), a.im, im))
 
 
-def _of_two(rule: Callable[[Parts, Parts], Parts | Node]) -> Rule:
+def _binary_rule(rule: Callable[[Parts, Parts], Parts | Node]) -> Rule:
     def apply(node: Node, operands: list[Operand]) -> Parts | Node:
         a, b = operands
         assert isinstance(a, Parts)
@@ -368,7 +367,7 @@ def _of_two(rule: Callable[[Parts, Parts], Parts | Node]) -> Rule:
     return apply
 
 
-def _of_one(rule: Callable[[Parts], Parts | Node]) -> Rule:
+def _unary_rule(rule: Callable[[Parts], Parts | Node]) -> Rule:
     def apply(node: Node, operands: list[Operand]) -> Parts | Node:
         (a,) = operands
         assert isinstance(a, Parts)
@@ -380,18 +379,18 @@ def _of_one(rule: Callable[[Parts], Parts | Node]) -> Rule:
 _RULES: dict[object, Rule] = {
     constant_op: _constant,
     cast: _cast,
-    add: _moved,
-    sub: _moved,
-    neg: _moved,
-    select: _moved,
-    mul: _of_two(_product),
-    div: _of_two(_quotient),
-    equal: _of_two(lambda a, b: equal(a.re, b.re) & equal(a.im, b.im)),
-    not_equal: _of_two(lambda a, b: not_equal(a.re, b.re) | not_equal(a.im, b.im)),
-    conj: _of_one(lambda a: Parts(a.re, -a.im)),
-    real: _of_one(lambda a: a.re),
-    imag: _of_one(lambda a: a.im),
-    exp: _of_one(_exponential),
-    abs: _of_one(lambda a: hypot(a.re, a.im)),
+    add: _apply_to_both,
+    sub: _apply_to_both,
+    neg: _apply_to_both,
+    select: _apply_to_both,
+    mul: _binary_rule(_product),
+    div: _binary_rule(_quotient),
+    equal: _binary_rule(lambda a, b: equal(a.re, b.re) & equal(a.im, b.im)),
+    not_equal: _binary_rule(lambda a, b: not_equal(a.re, b.re) | not_equal(a.im, b.im)),
+    conj: _unary_rule(lambda a: Parts(a.re, -a.im)),
+    real: _unary_rule(lambda a: a.re),
+    imag: _unary_rule(lambda a: a.im),
+    exp: _unary_rule(_exponential),
+    abs: _unary_rule(lambda a: hypot(a.re, a.im)),
     make_complex: lambda node, operands: Parts(*operands),  # type: ignore[arg-type]
 }

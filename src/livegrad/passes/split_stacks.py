@@ -1,15 +1,15 @@
-"""The `split_stacks` pass: arithmetic on stacked tensors is done for each of them, as if they had never been stacked.
+"""The `split_stacks` pass: computes arithmetic on stacked tensors component by component, without building the stack.
 
-For the CPU. A state of few large tensors that are stacked (positions and velocities, the channels of an image) would be
-written to memory wherever a stack is built, only to be read again by slices. In components, the whole chain is one
-expression. A stack is put together where something else needs it, and at the end.
+For the CPU. A stack of few large tensors (positions and velocities, the channels of an image) would be written to
+memory wherever it is built, only to be read again by slices. By component, the whole chain is one expression. A stack
+is only built where another op needs it, and for results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce as fold
+from functools import reduce as reduce_sequence
 from math import prod
 
 from livegrad.ir.node import Function, Node, make_node
@@ -22,24 +22,24 @@ from livegrad.ops.reduction import COMBINE, reduce
 from livegrad.ops.rules import zero
 
 _MAX_COMPONENTS = 8
-_FEWEST_ELEMENTS = 64  # of a component: fewer are not worth separate kernels
-_MAX_NODES = 600  # that a function may gain: each component has separate code
+_MIN_ELEMENTS = 64  # of a component: smaller ones are not worth separate kernels
+_MAX_NODES = 600  # new nodes of a function: each component has separate code
 
 
 def split_stacks(function: Function) -> Function:
-    """The function with arithmetic on stacks component by component."""
+    """Splits arithmetic on stacks into arithmetic on their components."""
     if concatenate not in ops_in(function) or not _uses_stacks(function):
         return function
-    return _split(function)
+    return _rewrite(function)
 
 
 @propagates_lines
-def _split(function: Function) -> Function:
-    return _Splitting(function).run()
+def _rewrite(function: Function) -> Function:
+    return _StackSplitter(function).run()
 
 
 def _uses_stacks(function: Function) -> bool:
-    """Whether arithmetic takes stacks, and parts of a result are taken out again: else nothing is stored twice."""
+    """Whether slices or reductions read arithmetic on stacks; otherwise, splitting saves no memory traffic."""
     stacks = {node for node in nodes_of(function) if _stacked_axis(node) is not None}
     if not stacks:
         return False
@@ -57,110 +57,110 @@ def _is_arithmetic(node: Node) -> bool:
 
 
 def _stacked_axis(node: Node) -> int | None:
-    """The axis along which a node stacks tensors, each of one row or slab that is contiguous."""
+    """The axis along which a node stacks few tensors of extent 1; None for other nodes, or if it is the last axis."""
     if node.op is not concatenate or len(node.operands) > _MAX_COMPONENTS:
         return None
     axis, shape = node.attribute("axis"), shape_of(node.type)
     if axis == len(shape) - 1 or not all(isinstance(size, int) for size in shape):
         return None
-    if prod(shape) < _FEWEST_ELEMENTS * len(node.operands):  # type: ignore[arg-type]
+    if prod(shape) < _MIN_ELEMENTS * len(node.operands):  # type: ignore[arg-type]
         return None
     return axis if all(shape_of(operand.type)[axis] == 1 for operand in node.operands) else None
 
 
 @dataclass(frozen=True)
 class _Stack:
-    """A tensor in components, which do not have the axis along which they are stacked."""
+    """The components of a stacked tensor, without the axis along which they are stacked."""
 
     axis: int
     components: tuple[Node, ...]
 
 
-class _Splitting:
-    """One run of the pass. A value is a node, a stack, or both; a stack becomes a node where a node is needed."""
+class _StackSplitter:
+    """Rewrites a function: each value is a node, a stack, or both. A stack becomes a node where one is needed."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
-        self._done: dict[Node, Node] = dict(zip(function.parameters, function.parameters, strict=True))
+        self._nodes: dict[Node, Node] = dict(zip(function.parameters, function.parameters, strict=True))
         self._stacks: dict[Node, _Stack] = {}
         self._created = 0
 
     def run(self) -> Function:
         function = self._function
         for node in nodes_of(function):
-            if node in self._done:
+            if node in self._nodes:
                 continue
             with originating_from(node.origins):
-                stack = self._stack(node)
+                stack = self._compute_stack(node)
                 if stack is not None:
                     self._stacks[node] = stack
                     self._created += len(stack.components)
                     continue
-                part = self._part(node)
-                self._done[node] = rebuild(node, tuple(map(self._whole, node.operands))) if part is None else part
+                part = self._compute_from_components(node)
+                self._nodes[node] = rebuild(node, tuple(map(self._whole, node.operands))) if part is None else part
         if self._created > _MAX_NODES:
             return function
         return Function(function.name, function.parameters, tuple(map(self._whole, function.results)))
 
     def _whole(self, node: Node) -> Node:
-        """A value as one node."""
-        if node not in self._done:
+        """The value as one node; builds a stack from its components."""
+        if node not in self._nodes:
             stack = self._stacks[node]
-            parts = [reshape(part, shape=_with_axis(shape_of(part.type), stack.axis)) for part in stack.components]
-            self._done[node] = parts[0] if len(parts) == 1 else concatenate(*parts, axis=stack.axis)
-        return self._done[node]
+            parts = [reshape(part, shape=_insert_axis(shape_of(part.type), stack.axis)) for part in stack.components]
+            self._nodes[node] = parts[0] if len(parts) == 1 else concatenate(*parts, axis=stack.axis)
+        return self._nodes[node]
 
     # --- stacks ---
 
-    def _stack(self, node: Node) -> _Stack | None:
+    def _compute_stack(self, node: Node) -> _Stack | None:
         axis = _stacked_axis(node)
         if axis is not None:
-            return _Stack(axis, tuple([self._without_axis(operand, axis) for operand in node.operands]))
+            return _Stack(axis, tuple([self._squeeze(operand, axis) for operand in node.operands]))
         if not _is_arithmetic(node):
             return None
         stacks = [self._stacks[operand] for operand in node.operands if operand in self._stacks]
         if not stacks or any(stack.axis != stacks[0].axis for stack in stacks):
             return None
-        axis, number = stacks[0].axis, len(stacks[0].components)
-        rows = [self._components(operand, axis, number) for operand in node.operands]
+        axis, count = stacks[0].axis, len(stacks[0].components)
+        rows = [self._components(operand, axis, count) for operand in node.operands]
         return _Stack(axis, tuple([make_node(node.op, row, node.attributes) for row in zip(*rows, strict=True)]))
 
-    def _components(self, node: Node, axis: int, number: int) -> Sequence[Node]:
-        """The components of an operand of arithmetic."""
+    def _components(self, node: Node, axis: int, count: int) -> Sequence[Node]:
+        """The components of an operand of arithmetic on stacks."""
         if node in self._stacks:
             return self._stacks[node].components
         if not isinstance(node.type, Tensor):
-            return [self._whole(node)] * number
-        rest = _without(shape_of(node.type), axis)
+            return [self._whole(node)] * count
+        shape = _remove_axis(shape_of(node.type), axis)
         if node.op is broadcast and axis not in node.attribute("axes"):
-            axes = tuple([reduced - (reduced > axis) for reduced in node.attribute("axes")])
-            return [broadcast(self._whole(node.operands[0]), shape=rest, axes=axes)] * number
-        return [self._component(self._whole(node), axis, index) for index in range(number)]
+            axes = tuple([source_axis - (source_axis > axis) for source_axis in node.attribute("axes")])
+            return [broadcast(self._whole(node.operands[0]), shape=shape, axes=axes)] * count
+        return [self._component(self._whole(node), axis, index) for index in range(count)]
 
     def _component(self, node: Node, axis: int, index: int) -> Node:
         shape = shape_of(node.type)
         start = tuple([index if dimension == axis else 0 for dimension in range(len(shape))])
         size = tuple([1 if dimension == axis else extent for dimension, extent in enumerate(shape)])
         part = slice_(node, start=start, size=size, step=(1,) * len(shape))
-        return reshape(part, shape=_without(shape, axis))
+        return reshape(part, shape=_remove_axis(shape, axis))
 
-    def _without_axis(self, node: Node, axis: int) -> Node:
-        """A tensor of extent one along an axis, without it."""
-        shape = _without(shape_of(node.type), axis)
+    def _squeeze(self, node: Node, axis: int) -> Node:
+        """Removes an axis of extent 1 from a tensor."""
+        shape = _remove_axis(shape_of(node.type), axis)
         whole = self._whole(node)
         if whole.op is reshape and shape_of(whole.operands[0].type) == shape:
             return whole.operands[0]
         return reshape(whole, shape=shape)
 
-    # --- what takes components out of a stack ---
+    # --- slices and reductions of stacks ---
 
-    def _part(self, node: Node) -> Node | None:
-        """A node that is computed from the components of its operand."""
+    def _compute_from_components(self, node: Node) -> Node | None:
+        """Computes a slice, reduction or reshape from the components of its operand; None if that is not possible."""
         stack = self._stacks.get(node.operands[0]) if node.operands else None
         if node.op is slice_ and stack is not None:
-            return _component_of(node, stack)
+            return _slice_component(node, stack)
         if node.op is reduce and stack is not None and stack.axis in node.attribute("axes"):
-            return _reduced(node, stack)
+            return _reduce_components(node, stack)
         if node.op is reshape:
             inner = self._whole(node.operands[0])
             if inner.op is reshape and shape_of(inner.operands[0].type) == shape_of(node.type):
@@ -168,32 +168,32 @@ class _Splitting:
         return None
 
 
-def _component_of(node: Node, stack: _Stack) -> Node | None:
-    """A slice of one component."""
+def _slice_component(node: Node, stack: _Stack) -> Node | None:
+    """A slice of a stack within one component; None if it spans several."""
     start, size, step = (node.attribute(name) for name in ("start", "size", "step"))
     if size[stack.axis] != 1:
         return None
     part = stack.components[start[stack.axis]]
-    if _without(size, stack.axis) != shape_of(part.type):
+    if _remove_axis(size, stack.axis) != shape_of(part.type):
         attributes = {"start": start, "size": size, "step": step}
-        part = slice_(part, **{name: _without(value, stack.axis) for name, value in attributes.items()})
+        part = slice_(part, **{name: _remove_axis(value, stack.axis) for name, value in attributes.items()})
     return reshape(part, shape=size)
 
 
-def _reduced(node: Node, stack: _Stack) -> Node | None:
-    """A reduction along the axis of a stack: that of the components' combination."""
+def _reduce_components(node: Node, stack: _Stack) -> Node | None:
+    """A reduction along the stacked axis: combines the components, then reduces the other axes."""
     kind, first = node.attribute("kind"), stack.components[0]
     if scalar_of(first.type) in (f16, bf16):
-        return None  # sums of those are wider than they are
+        return None  # half-precision reductions accumulate in f32
     axes = tuple([reduced - (reduced > stack.axis) for reduced in node.attribute("axes") if reduced != stack.axis])
     start = [zero(first.type)] if kind == "sum" and not axes else []  # a sum of -0 is +0
-    combined = fold(COMBINE[kind], [*start, *stack.components])
+    combined = reduce_sequence(COMBINE[kind], [*start, *stack.components])
     return reduce(combined, kind=kind, axes=axes) if axes else combined
 
 
-def _without(shape: Sequence[object], axis: int) -> tuple[object, ...]:
+def _remove_axis(shape: Sequence[object], axis: int) -> tuple[object, ...]:
     return (*shape[:axis], *shape[axis + 1 :])
 
 
-def _with_axis(shape: Sequence[object], axis: int) -> tuple[object, ...]:
+def _insert_axis(shape: Sequence[object], axis: int) -> tuple[object, ...]:
     return (*shape[:axis], 1, *shape[axis:])

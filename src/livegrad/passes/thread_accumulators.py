@@ -1,8 +1,7 @@
-"""The `thread_accumulators` pass: a sum that a loop or branch builds from zero, and that is then added to another sum,
-starts from the latter.
+"""The `thread_accumulators` pass: replaces accumulators that start from zero by the sum that they are added to.
 
 The backward pass through nested loops and branches has a separate accumulator for each of them. Threading one
-accumulator through all of them avoids adding tensors in every iteration.
+accumulator through all of them avoids adding whole tensors in every iteration.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _BRANCHES = (cond, switch)
 
 
 def thread_accumulators(function: Function) -> Function:
-    """The function, and those inside it, with totals of tensors handed to the loops and branches that add to them."""
+    """Threads tensor accumulators through the loops and branches of a function and of its nested functions."""
     if not uses_any([function], (for_loop,)):
         return function
     threaded = rewrite_functions(Module((function,)), lambda inner: rewrite_to_fixpoint(inner, _next_change))
@@ -33,81 +32,82 @@ def thread_accumulators(function: Function) -> Function:
 
 
 def _next_change(function: Function) -> dict[Node, Node] | None:
-    """The replacement of a sum whose operand accumulates from zeros; None if there is none left."""
+    """The replacements for the next sum with an operand that accumulates from zeros; None if there is none."""
     uses = count_uses(function)
     for node in nodes_of(function):
         if node.op is add and isinstance(node.type, Tensor):
-            for share, start in (node.operands, node.operands[::-1]):
-                if _comes_from_nothing(share, uses) and not _needs(start, share):
-                    return _from_start(node, share, start)
+            for addend, start in (node.operands, node.operands[::-1]):
+                if _accumulates_from_zero(addend, uses) and not _depends_on(start, addend):
+                    return _thread_start(node, addend, start)
     return None
 
 
-def _result_of(share: Node) -> tuple[Node, int]:
-    """The node that computes a value, and which of its results it is."""
-    return (share.operands[0], share.attribute("index")) if share.op is get else (share, 0)
+def _source_of(addend: Node) -> tuple[Node, int]:
+    """The node that computes a value, and the index of the value among its results."""
+    return (addend.operands[0], addend.attribute("index")) if addend.op is get else (addend, 0)
 
 
-def _added_to(share: Node) -> tuple[Node, int] | None:
-    """The addition by index, loop or branches that made a value by adding to one of its operands, and which that is."""
-    source, index = _result_of(share)
+def _find_accumulation(addend: Node) -> tuple[Node, int] | None:
+    """The addition, loop or branch that computes a value by adding to one operand, and the position of that operand."""
+    source, index = _source_of(addend)
     if source.op is scatter_add:
         return source, 0
     if source.op is for_loop:
-        return (source, 1 + index) if _sum_through(source, 1 + index) == index else None
+        return (source, 1 + index) if _find_threaded_result(source, 1 + index) == index else None
     if source.op in _BRANCHES:
         for position, operand in enumerate(source.operands):
-            if operand.type is share.type and _sum_through(source, position) == index:
+            if operand.type is addend.type and _find_threaded_result(source, position) == index:
                 return source, position
     return None
 
 
-def _comes_from_nothing(share: Node, uses: Counter[Node]) -> bool:
-    """Whether a summand accumulates from zeros and has no other use."""
-    while not is_zero_node(share):
-        if uses[share] != 1:
+def _accumulates_from_zero(addend: Node, uses: Counter[Node]) -> bool:
+    """Whether an addend accumulates from zeros and has no other use."""
+    while not is_zero_node(addend):
+        if uses[addend] != 1:
             return False
-        added = _added_to(share)
-        if added is None:
-            source, index = _result_of(share)
+        accumulation = _find_accumulation(addend)
+        if accumulation is None:
+            source, index = _source_of(addend)
             return source.op in _BRANCHES and all(
-                _result_comes_from_nothing(branch, index) for branch in source.functions
+                _result_accumulates_from_zero(branch, index) for branch in source.functions
             )
-        source, position = added
-        share = source.operands[position]
+        source, position = accumulation
+        addend = source.operands[position]
     return True
 
 
 @lru_cache(maxsize=1024)
-def _result_comes_from_nothing(branch: Function, index: int) -> bool:
-    return _comes_from_nothing(branch.results[index], count_uses(branch))
+def _result_accumulates_from_zero(branch: Function, index: int) -> bool:
+    return _accumulates_from_zero(branch.results[index], count_uses(branch))
 
 
-def _needs(start: Node, share: Node) -> bool:
-    """Whether the value to start from is computed from the loop or branches that would start from it."""
-    source = _result_of(share)[0]
+def _depends_on(start: Node, addend: Node) -> bool:
+    """Whether `start` depends on the loop or branch that would start from it."""
+    source = _source_of(addend)[0]
     return (source.op is for_loop or source.op in _BRANCHES) and source in toposort([start])
 
 
-def _from_start(total: Node, share: Node, start: Node) -> dict[Node, Node]:
-    """One step towards the summand made by additions to the start: each has one addition less above it."""
-    if is_zero_node(share):
+def _thread_start(total: Node, addend: Node, start: Node) -> dict[Node, Node]:
+    """Moves `start` one step down: from the sum into the operand that the addend accumulates from."""
+    if is_zero_node(addend):
         return {total: start}
-    added = _added_to(share)
-    if added is not None:
-        source, position = added
+    accumulation = _find_accumulation(addend)
+    if accumulation is not None:
+        source, position = accumulation
         operands = list(source.operands)
         operands[position] = add(start, operands[position])
         threaded = make_node(source.op, tuple(operands), source.attributes)
     else:
-        source, index = _result_of(share)
-        begun = {branch: _begin_with_parameter(branch, index) for branch in source.functions}
-        threaded = make_node(source.op, (*source.operands, start), exchanged_functions(source.attributes, begun))
-    return {source: threaded, total: threaded if share is source else get(threaded, index=share.attribute("index"))}
+        source, index = _source_of(addend)
+        threaded_branches = {branch: _start_from_parameter(branch, index) for branch in source.functions}
+        attributes = exchanged_functions(source.attributes, threaded_branches)
+        threaded = make_node(source.op, (*source.operands, start), attributes)
+    return {source: threaded, total: threaded if addend is source else get(threaded, index=addend.attribute("index"))}
 
 
-def _begin_with_parameter(branch: Function, index: int) -> Function:
-    """A branch whose result starts from one parameter more, instead of zeros."""
+def _start_from_parameter(branch: Function, index: int) -> Function:
+    """The branch with a result that starts from an additional parameter instead of zeros."""
     results = list(branch.results)
     start = parameter(len(branch.parameters), results[index].type)
     results[index] = add(start, results[index])
@@ -117,22 +117,22 @@ def _begin_with_parameter(branch: Function, index: int) -> Function:
 
 
 @lru_cache(maxsize=1024)
-def _sum_of(function: Function, result_index: int) -> int | None:
-    """The result that is a parameter plus something that does not depend on it; None if it is used otherwise."""
-    versions = {function.parameters[result_index]}
-    through: dict[Node, int] = {}  # loops and branches that a version goes through, and which of their results it is
+def _find_accumulated_result(function: Function, parameter_index: int) -> int | None:
+    """The index of the result that is a parameter plus independent terms; None if the parameter has other uses."""
+    versions = {function.parameters[parameter_index]}
+    through: dict[Node, int] = {}  # loops and branches that pass a version on → the index of that result
     uses = Counter(function.results)
     for node in nodes_of(function):
-        taken = [position for position, operand in enumerate(node.operands) if operand in versions]
-        uses.update(node.operands[position] for position in taken)
+        positions = [position for position, operand in enumerate(node.operands) if operand in versions]
+        uses.update(node.operands[position] for position in positions)
         if node.op is get and through.get(node.operands[0]) == node.attribute("index"):
             versions.add(node)
-        elif len(taken) > 1:
+        elif len(positions) > 1:
             return None
-        elif taken and (node.op is add or (node.op is scatter_add and taken == [0])):
+        elif positions and (node.op is add or (node.op is scatter_add and positions == [0])):
             versions.add(node)
-        elif taken:
-            inner = _sum_through(node, taken[0])
+        elif positions:
+            inner = _find_threaded_result(node, positions[0])
             if inner is None:
                 return None
             through[node] = inner
@@ -141,13 +141,13 @@ def _sum_of(function: Function, result_index: int) -> int | None:
     return results[0] if len(results) == 1 and all(uses[version] == 1 for version in versions) else None
 
 
-def _sum_through(node: Node, position: int) -> int | None:
-    """The result of a loop or of branches that is an operand plus something; None where it is used otherwise."""
+def _find_threaded_result(node: Node, position: int) -> int | None:
+    """The index of the result of a loop or branch that is an operand plus independent terms; None if there is none."""
     if node.op is for_loop:
         inner = position - 1
         carried = 0 <= inner < node.attribute("carried")
-        return inner if carried and _sum_of(node.attribute("body"), position) == inner else None
+        return inner if carried and _find_accumulated_result(node.attribute("body"), position) == inner else None
     if node.op not in _BRANCHES or not position:
         return None
-    first, *others = [_sum_of(branch, position - 1) for branch in node.functions]
-    return first if all(other == first for other in others) else None
+    first, *remaining = [_find_accumulated_result(branch, position - 1) for branch in node.functions]
+    return first if all(index == first for index in remaining) else None

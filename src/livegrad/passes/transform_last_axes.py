@@ -1,6 +1,6 @@
-"""The `transform_last_axes` pass: Fourier transforms along other axes become transforms along the last ones.
+"""The `transform_last_axes` pass: Fourier transforms along any axes become transforms along the last axes.
 
-For devices, whose libraries transform rows that lie in one piece. The axes are exchanged before and after.
+For devices, whose libraries transform contiguous rows. Axes are permuted before and after.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _TRANSFORMS = (fft, irfft, rfft)
 
 
 def transform_last_axes(function: Function) -> Function:
-    """The function with the axes of each transform last."""
+    """Moves the axes of each Fourier transform last."""
     return function if ops_in(function).isdisjoint(_TRANSFORMS) else _rewrite(function)
 
 
 @propagates_lines
 def _rewrite(function: Function) -> Function:
-    return map_results(function, _transformed_last)
+    return map_results(function, _move_axes_last)
 
 
-def _transformed_last(node: Node) -> Node | None:
+def _move_axes_last(node: Node) -> Node | None:
     if node.op not in _TRANSFORMS or not isinstance(node.type, Tensor):
         return None
     rank, attributes = node.type.rank, dict(node.attributes)
@@ -35,6 +35,6 @@ def _transformed_last(node: Node) -> Node | None:
     if sorted(axes) == list(last):
         return None
     order = (*(axis for axis in range(rank) if axis not in axes), *axes)
-    back = tuple(order.index(axis) for axis in range(rank))
-    moved = {"axes": last} if node.op is fft else {"axis": rank - 1}
-    return permute(node.op(permute(node.operands[0], axes=order), **attributes | moved), axes=back)
+    inverse_order = tuple(order.index(axis) for axis in range(rank))
+    last_axes = {"axes": last} if node.op is fft else {"axis": rank - 1}
+    return permute(node.op(permute(node.operands[0], axes=order), **attributes | last_axes), axes=inverse_order)

@@ -1,7 +1,7 @@
-"""The inverse of `batch`: what a function over tensors of points computes at one point.
+"""The inverse of `batch`: an interpreter that evaluates a function over tensors of points at one point.
 
-A point is an index into the dimensions of a domain, which follow each other in the shape of each tensor that has them.
-Ops must not combine points; tensors from outside may be read at any index. Called by `interchange_point_loops`.
+A point is an index into the dimensions of a domain, which are adjacent in the shape of each tensor that has them. Ops
+must not combine points; tensors from outside may be read at any index. Called by `interchange_point_loops`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Shape = tuple[Any, ...]
 
 
 class NotPointwise(Exception):
-    """A function combines points, or computes something for which there is no rule."""
+    """A function combines points, or uses an op without a rule."""
 
 
 @dataclass(frozen=True)
 class AtPoint:
-    """A value at one point. `whole` is the tensor of all points, of a value from outside; it may be read by index."""
+    """A value at one point. For values from outside, `whole` is the tensor of all points, for reads by index."""
 
     at_point: Node
     whole: Node | None = None
@@ -43,26 +43,26 @@ class AtPoint:
 PointValue = AtPoint | tuple["PointValue", ...]
 
 
-class Unbatching(Interpreter[PointValue]):
-    """Evaluates functions at the point that has these coordinates."""
+class Unbatcher(Interpreter[PointValue]):
+    """Evaluates functions at the point with these coordinates."""
 
     def __init__(self, domain: tuple[int, ...], coordinates: Sequence[Node]) -> None:
         self.domain, self.coordinates = domain, coordinates
 
-    def block(self, type: Type) -> int | None:
-        """Where the dimensions of the domain begin in the shape of a tensor; None if it has none."""
+    def domain_start(self, type: Type) -> int | None:
+        """The first axis of the domain in the shape of a tensor; None if the tensor does not have the domain."""
         shape, rank = shape_of(type), len(self.domain)
         starts = [start for start in range(len(shape) - rank + 1) if shape[start : start + rank] == self.domain]
         if len(starts) > 1:
             raise NotPointwise
         return starts[0] if starts else None
 
-    def without(self, entries: Sequence[Any], start: int) -> tuple[Any, ...]:
-        """The entries of the dimensions of a tensor, without those of the domain."""
+    def remove_domain(self, entries: Sequence[Any], start: int) -> tuple[Any, ...]:
+        """Removes the entries for the domain from a sequence with an entry for each axis."""
         return (*entries[:start], *entries[start + len(self.domain) :])
 
     def inner_axis(self, axis: int, start: int | None) -> int:
-        """The axis at one point of a tensor's axis outside of the domain."""
+        """Converts an axis outside of the domain to the axis at one point."""
         if start is None or axis < start:
             return axis
         if axis < start + len(self.domain):
@@ -70,8 +70,8 @@ class Unbatching(Interpreter[PointValue]):
         return axis - len(self.domain)
 
     def type_at_point(self, type: Type) -> Type:
-        start = self.block(type) if isinstance(type, Tensor) else None
-        return type if start is None else Tensor(type.element, self.without(type.shape, start))  # type: ignore[union-attr]
+        start = self.domain_start(type) if isinstance(type, Tensor) else None
+        return type if start is None else Tensor(type.element, self.remove_domain(type.shape, start))  # type: ignore[union-attr]
 
     # --- hooks of the interpreter ---
 
@@ -86,9 +86,11 @@ class Unbatching(Interpreter[PointValue]):
         rule = RULES.get(node.op)
         if rule is not None:
             return AtPoint(rule(self, node, values))
-        blocks = [self.block(x.type) for x in (node, *node.operands) if isinstance(x.type, Tensor)]
-        same = node.op.elementwise or node.op is constant_op or all(block is None for block in blocks)
-        if not same or node.functions:
+        blocks = [self.domain_start(x.type) for x in (node, *node.operands) if isinstance(x.type, Tensor)]
+        is_pointwise = (
+            node.op.elementwise or node.op is constant_op or all(domain_start is None for domain_start in blocks)
+        )
+        if not is_pointwise or node.functions:
             raise NotPointwise
         return AtPoint(make_node(node.op, tuple(value.at_point for value in values), node.attributes))
 
@@ -113,100 +115,102 @@ class Unbatching(Interpreter[PointValue]):
 
 # --- rules -----------------------------------------------------------------------------------------------------------
 
-Rule = Callable[[Unbatching, Node, list[AtPoint]], Node]
+Rule = Callable[[Unbatcher, Node, list[AtPoint]], Node]
 
 
-def _broadcast(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
+def _broadcast(at: Unbatcher, node: Node, operands: list[AtPoint]) -> Node:
     (value,), (source,) = operands, node.operands
-    start, shape, axes = at.block(node.type), node.attribute("shape"), node.attribute("axes")
-    before = at.block(source.type) if isinstance(source.type, Tensor) else None
+    start, shape, axes = at.domain_start(node.type), node.attribute("shape"), node.attribute("axes")
+    before = at.domain_start(source.type) if isinstance(source.type, Tensor) else None
     if start is None:
         if before is not None:
             raise NotPointwise
         return broadcast(value.at_point, shape=shape, axes=axes)
-    block = range(start, start + len(at.domain))
+    domain_start = range(start, start + len(at.domain))
     if before is not None:
-        if tuple(axes[before : before + len(at.domain)]) != tuple(block):
+        if tuple(axes[before : before + len(at.domain)]) != tuple(domain_start):
             raise NotPointwise
-        axes, sizes = at.without(axes, before), at.without(shape_of(source.type), before)
+        axes, sizes = at.remove_domain(axes, before), at.remove_domain(shape_of(source.type), before)
     else:
-        inside = [axis in block for axis in axes]
+        inside = [axis in domain_start for axis in axes]
         sizes = shape_of(source.type)
         if any(mapped and size != 1 for mapped, size in zip(inside, sizes, strict=True)):
             raise NotPointwise
         sizes = tuple([size for mapped, size in zip(inside, sizes, strict=True) if not mapped])
         axes = tuple([axis for mapped, axis in zip(inside, axes, strict=True) if not mapped])
     source_at_point = value.at_point if shape_of(value.at_point.type) == sizes else reshape(value.at_point, shape=sizes)
-    kept = tuple([at.inner_axis(axis, start) for axis in axes])
-    return broadcast(source_at_point, shape=at.without(shape, start), axes=kept)
+    inner_axes = tuple([at.inner_axis(axis, start) for axis in axes])
+    return broadcast(source_at_point, shape=at.remove_domain(shape, start), axes=inner_axes)
 
 
-def _reshape(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
-    before, after = at.block(node.operands[0].type), at.block(node.type)
+def _reshape(at: Unbatcher, node: Node, operands: list[AtPoint]) -> Node:
+    before, after = at.domain_start(node.operands[0].type), at.domain_start(node.type)
     source, shape = shape_of(node.operands[0].type), node.attribute("shape")
     if before is None and after is None:
         return reshape(operands[0].at_point, shape=shape)
     if before is None or after is None or prod(source[:before]) != prod(shape[:after]):  # type: ignore[arg-type]
         raise NotPointwise
-    return reshape(operands[0].at_point, shape=at.without(shape, after))
+    return reshape(operands[0].at_point, shape=at.remove_domain(shape, after))
 
 
-def _permute(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
-    before, after, axes = at.block(node.operands[0].type), at.block(node.type), node.attribute("axes")
+def _permute(at: Unbatcher, node: Node, operands: list[AtPoint]) -> Node:
+    before, after, axes = at.domain_start(node.operands[0].type), at.domain_start(node.type), node.attribute("axes")
     if before is None and after is None:
         return permute(operands[0].at_point, axes=axes)
-    number = len(at.domain)
-    if before is None or after is None or axes[after : after + number] != tuple(range(before, before + number)):
+    rank = len(at.domain)
+    if before is None or after is None or axes[after : after + rank] != tuple(range(before, before + rank)):
         raise NotPointwise
-    return permute(operands[0].at_point, axes=tuple([at.inner_axis(axis, before) for axis in at.without(axes, after)]))
+    return permute(
+        operands[0].at_point, axes=tuple([at.inner_axis(axis, before) for axis in at.remove_domain(axes, after)])
+    )
 
 
-def _slice(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
-    before, after = at.block(node.operands[0].type), at.block(node.type)
+def _slice(at: Unbatcher, node: Node, operands: list[AtPoint]) -> Node:
+    before, after = at.domain_start(node.operands[0].type), at.domain_start(node.type)
     if before != after:
         raise NotPointwise
-    named = dict(node.attributes)
-    if before is not None:  # of a dimension that stays whole, the start is zero and the step one
-        named = {name: at.without(named[name], before) for name in ("start", "size", "step")}
-    return slice_(operands[0].at_point, **named)
+    attributes = dict(node.attributes)
+    if before is not None:  # the domain keeps its size, so it is not sliced
+        attributes = {name: at.remove_domain(attributes[name], before) for name in ("start", "size", "step")}
+    return slice_(operands[0].at_point, **attributes)
 
 
-def _pad(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
-    before, after = at.block(node.operands[0].type), at.block(node.type)
+def _pad(at: Unbatcher, node: Node, operands: list[AtPoint]) -> Node:
+    before, after = at.domain_start(node.operands[0].type), at.domain_start(node.type)
     if before != after:
         raise NotPointwise
-    named = dict(node.attributes)
+    attributes = dict(node.attributes)
     if before is not None:
-        named = {name: at.without(named[name], before) for name in ("low", "high", "interior")}
-    return pad(operands[0].at_point, operands[1].at_point, **named)
+        attributes = {name: at.remove_domain(attributes[name], before) for name in ("low", "high", "interior")}
+    return pad(operands[0].at_point, operands[1].at_point, **attributes)
 
 
-def _flip(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
-    start = at.block(node.type)
+def _flip(at: Unbatcher, node: Node, operands: list[AtPoint]) -> Node:
+    start = at.domain_start(node.type)
     return flip(operands[0].at_point, axes=tuple([at.inner_axis(axis, start) for axis in node.attribute("axes")]))
 
 
-def _concatenate(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
-    start = at.block(node.type)
-    if any(at.block(operand.type) != start for operand in node.operands):
+def _concatenate(at: Unbatcher, node: Node, operands: list[AtPoint]) -> Node:
+    start = at.domain_start(node.type)
+    if any(at.domain_start(operand.type) != start for operand in node.operands):
         raise NotPointwise
     return concatenate(*[operand.at_point for operand in operands], axis=at.inner_axis(node.attribute("axis"), start))
 
 
-def _iota(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
-    start, axis, type = at.block(node.type), node.attribute("axis"), node.attribute("type")
+def _iota(at: Unbatcher, node: Node, operands: list[AtPoint]) -> Node:
+    start, axis, type = at.domain_start(node.type), node.attribute("axis"), node.attribute("type")
     if start is None:
         return node
-    shape = at.without(node.attribute("shape"), start)
+    shape = at.remove_domain(node.attribute("shape"), start)
     if not start <= axis < start + len(at.domain):
         return iota(shape=shape, axis=at.inner_axis(axis, start), type=type)
-    along = at.coordinates[axis - start]
-    return broadcast(along if type is i64 else cast(along, type=type), shape=shape, axes=())
+    coordinate = at.coordinates[axis - start]
+    return broadcast(coordinate if type is i64 else cast(coordinate, type=type), shape=shape, axes=())
 
 
-def _reduce(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
-    before = at.block(node.operands[0].type)
-    if before is None and at.block(node.type) is not None:
+def _reduce(at: Unbatcher, node: Node, operands: list[AtPoint]) -> Node:
+    before = at.domain_start(node.operands[0].type)
+    if before is None and at.domain_start(node.type) is not None:
         raise NotPointwise
     if node.op is arg_reduce:
         axis = at.inner_axis(node.attribute("axis"), before)
@@ -215,28 +219,28 @@ def _reduce(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
     return reduce(operands[0].at_point, kind=node.attribute("kind"), axes=axes)
 
 
-def _lookup(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
-    """A read of a tensor that does not change, at indices of the point's own."""
-    tensor, *others = operands
+def _lookup(at: Unbatcher, node: Node, operands: list[AtPoint]) -> Node:
+    """Reads a tensor from outside at the indices of this point."""
+    tensor, *arguments = operands
     if not node.operands[0].type.shape:  # type: ignore[attr-defined]
-        return node.op(tensor.at_point, *[other.at_point for other in others], **dict(node.attributes))
+        return node.op(tensor.at_point, *[argument.at_point for argument in arguments], **dict(node.attributes))
     if tensor.whole is None:
         raise NotPointwise
-    return node.op(tensor.whole, *[other.at_point for other in others], **dict(node.attributes))
+    return node.op(tensor.whole, *[argument.at_point for argument in arguments], **dict(node.attributes))
 
 
-def _check(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
+def _check(at: Unbatcher, node: Node, operands: list[AtPoint]) -> Node:
     return check(operands[0].at_point, operands[1].at_point, message=node.attribute("message"))
 
 
-def _matmul(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
-    """A product for each point, or the product of each point's row with one matrix."""
+def _matmul(at: Unbatcher, node: Node, operands: list[AtPoint]) -> Node:
+    """A product at each point, or the product of each point's row with a shared matrix."""
     first, second = operands
-    blocks = [at.block(tensor.type) for tensor in (*node.operands, node)]
+    blocks = [at.domain_start(tensor.type) for tensor in (*node.operands, node)]
     ranks = [len(shape_of(tensor.type)) for tensor in (*node.operands, node)]
     if blocks == [None, None, None]:
         return matmul(first.at_point, second.at_point)
-    ends = {rank - block for rank, block in zip(ranks, blocks, strict=True) if block is not None}
+    ends = {rank - domain_start for rank, domain_start in zip(ranks, blocks, strict=True) if domain_start is not None}
     if blocks[2] is not None and len(ends) == 1 and min(ends) >= len(at.domain) + 2:
         return matmul(first.at_point, second.at_point)
     inner = shape_of(node.operands[1].type)[0]

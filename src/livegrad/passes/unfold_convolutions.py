@@ -1,7 +1,7 @@
-"""The `unfold_convolutions` pass: convolutions of integers become products of matrices, with a column for each window.
+"""The `unfold_convolutions` pass: integer convolutions become matrix products with a column for each window (im2col).
 
-For the CPU. Convolution kernels take floats, and NumPy multiplies integers one by one; products of integers become
-reductions, which run in lanes and on all threads (`lower_matmuls.py`).
+For the CPU. Convolution kernels take floats, and NumPy multiplies integers element by element. Integer products become
+reductions, which use lanes and all threads (`lower_matmuls.py`).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import concatenate, pad, reshape, sizes, slice_
 from livegrad.ops.rules import zero
 
-_MAX_TAPS = 49  # of a window: the columns take so many times the memory of the image
+_MAX_TAPS = 49  # of a window: the columns take that many times the memory of the image
 
 
 def unfold_convolutions(function: Function) -> Function:
-    """Replaces convolutions of integers by matrix products."""
+    """Replaces integer convolutions by matrix products."""
     return _rewrite(function) if convolve in ops_in(function) else function
 
 
 @propagates_lines
 def _rewrite(function: Function) -> Function:
-    return map_results(function, _unfolded)
+    return map_results(function, _unfold)
 
 
-def _unfolded(node: Node) -> Node | None:
+def _unfold(node: Node) -> Node | None:
     if node.op is not convolve or not isinstance(node.type, Tensor):
         return None
     image, kernels = node.operands
@@ -42,7 +42,7 @@ def _unfolded(node: Node) -> Node | None:
     if 0 in (*sizes(node), *sizes(image), *sizes(kernels)):
         return None
     groups, (batch, _, *counts) = node.attribute("groups"), sizes(node)
-    taps = [reshape(tap, shape=(batch, groups, channels, 1, prod(counts))) for tap in _taps(node, window)]
+    taps = [reshape(tap, shape=(batch, groups, channels, 1, prod(counts))) for tap in _slice_taps(node, window)]
     inner = channels * len(taps)
     columns = taps[0] if len(taps) == 1 else concatenate(*taps, axis=3)
     left = reshape(kernels, shape=(groups, outputs // groups, inner))
@@ -50,8 +50,8 @@ def _unfolded(node: Node) -> Node | None:
     return reshape(result, shape=sizes(node))
 
 
-def _taps(node: Node, window: list[int]) -> list[Node]:
-    """The elements of the padded image that each element of a window meets, in its order."""
+def _slice_taps(node: Node, window: list[int]) -> list[Node]:
+    """For each element of a window, in order, the elements of the padded image that it is multiplied by."""
     image, (batch, _, *counts) = node.operands[0], sizes(node)
     low, high = ((0, 0, *(widths[side] for widths in node.attribute("padding"))) for side in (0, 1))
     if any((*low, *high)):

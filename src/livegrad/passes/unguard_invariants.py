@@ -1,8 +1,8 @@
-"""The `unguard_invariants` pass: what a loop computes beforehand, if it runs, is computed whether or not it runs.
+"""The `unguard_invariants` pass: removes the guards of hoisted loop invariants that are cheap and cannot fail.
 
-A guard is for derivatives and checks: what a body computes is nothing where it does not run (`ops/closing.py`). Once
-derivatives are taken, values that only such a body reads, that cannot fail and cost little need none, and are fused
-with the loop.
+Hoisted values are computed under a guard, if the loop has iterations, for the sake of derivatives and checks
+(`ops/closing.py`). After differentiation, cheap values that only the loop reads need no guard; without it, they are
+fused with the loop.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ from livegrad.ops.rules import is_zero_node
 from livegrad.passes.functions import rewrite_functions, uses_any
 
 _VIEWS = frozenset({broadcast, reshape, permute, slice_, flip, lookup})
-_Users = Mapping[Node, list[tuple[Node, int]]]  # the nodes that read a node, and as which operand
+_Users = Mapping[Node, list[tuple[Node, int]]]  # node → its users, with the position of the operand
 
 
 def unguard_invariants(function: Function) -> Function:
-    """The function, and those inside it, without guards of cheap values that only a loop reads."""
+    """Removes the guards of cheap values that only loops read, in a function and in its nested functions."""
     if not uses_any([function], (for_loop,)):
         return function
-    return rewrite_functions(Module((function,)), _unguarded).functions[0]
+    return rewrite_functions(Module((function,)), _remove_guards).functions[0]
 
 
-def _unguarded(function: Function) -> Function:
+def _remove_guards(function: Function) -> Function:
     guards = [node for node in nodes_of(function) if node.op is cond and _is_guard(node)]
     if not guards:
         return function
-    users = _users_in(function)
-    needless = {guard for guard in guards if _is_read_by_loops(guard, users, function)}
-    if not needless:
+    users = _find_users(function)
+    removable = {guard for guard in guards if _is_read_by_loops(guard, users, function)}
+    if not removable:
         return function
-    done: dict[Node, Node] = {}
+    rewritten: dict[Node, Node] = {}
     for node in nodes_of(function):
-        operands = tuple([done[operand] for operand in node.operands])
-        if node in needless:
-            done[node] = _computed(node, operands)
-        elif node.op is get and node.operands[0] in needless:
-            done[node] = member(operands[0], node.attribute("index"))
+        operands = tuple([rewritten[operand] for operand in node.operands])
+        if node in removable:
+            rewritten[node] = _inline_guarded(node, operands)
+        elif node.op is get and node.operands[0] in removable:
+            rewritten[node] = member(operands[0], node.attribute("index"))
         else:
-            done[node] = rebuild(node, operands)
-    changed = Function(function.name, function.parameters, tuple([done[result] for result in function.results]))
+            rewritten[node] = rebuild(node, operands)
+    changed = Function(function.name, function.parameters, tuple([rewritten[result] for result in function.results]))
     changed.source_locations.update(function.source_locations)
     return changed
 
 
-def _computed(guard: Node, operands: tuple[Node, ...]) -> Node:
+def _inline_guarded(guard: Node, operands: tuple[Node, ...]) -> Node:
     results = inline(guard.attribute("then"), operands[1:])
     return results[0] if len(results) == 1 else make_tuple(*results)
 
 
 def _is_guard(node: Node) -> bool:
-    """Whether a choice computes cheap values if a loop has iterations, and zeros if it has none."""
+    """Whether a `cond` computes cheap values if a loop has iterations, and zeros if it has none."""
     test = node.operands[0]
     if test.op is not greater or not is_constant(test.operands[1], 0):
         return False
@@ -70,14 +70,14 @@ def _is_guard(node: Node) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_cheap(function: Function) -> bool:
-    """Whether a function is elementwise, and cannot fail."""
+    """Whether a function is elementwise and cannot fail."""
     return all(
         not node.may_fail and (node.op.elementwise or node.op in _VIEWS or node.op in (constant_op, parameter_op, iota))
         for node in nodes_of(function)
     )
 
 
-def _users_in(function: Function) -> _Users:
+def _find_users(function: Function) -> _Users:
     users: dict[Node, list[tuple[Node, int]]] = {}
     for node in nodes_of(function):
         for position, operand in enumerate(node.operands):
@@ -86,7 +86,7 @@ def _users_in(function: Function) -> _Users:
 
 
 def _is_read_by_loops(guard: Node, users: _Users, function: Function) -> bool:
-    """Whether only loops, and selects with the guard's condition, read the guarded value or a view of it."""
+    """Whether only loops, and branches with the guard's condition, read the guarded value or a view of it."""
     pending = [guard]
     while pending:
         value = pending.pop()
@@ -101,7 +101,7 @@ def _is_read_by_loops(guard: Node, users: _Users, function: Function) -> bool:
 
 
 def _reads_if_running(user: Node, position: int, test: Node) -> bool:
-    """Whether a node reads an operand only if the test, that a loop has iterations, holds."""
+    """Whether a node reads an operand only if `test` holds: that the loop has iterations."""
     if user.op is for_loop:
         return position > user.attribute("carried") and user.operands[0] is test.operands[0]
     if user.op is not cond or user.operands[0] is not test or not position:

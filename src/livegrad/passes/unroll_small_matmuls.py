@@ -1,7 +1,7 @@
 """The `unroll_small_matmuls` pass: batched products of small matrices become a map with an unrolled product.
 
-For the CPU, for points, rotations and frames. The kernel has lanes across the matrices and fuses with its neighbours; a
-matrix product kernel would spend its time on overhead.
+For the CPU; such products transform points, rotations and frames. The kernel has lanes across the matrices and fuses
+with its neighbours. A matrix product kernel would spend its time on overhead.
 """
 
 from __future__ import annotations
@@ -24,52 +24,51 @@ from livegrad.ops.movement import permute
 from livegrad.ops.vector import matrix_multiply
 
 _MAX_ROWS = 4
-_MAX_PRODUCTS = 36  # of numbers, in one product of matrices: beyond, registers do not hold them
+_MAX_PRODUCTS = 36  # scalar products of one matrix product: more do not fit in registers
 _FEWEST_MATRICES, _FEWEST_ROWS = 128, 2048
 
 
 def unroll_small_matmuls(function: Function) -> Function:
-    """The function with products of many small matrices as maps."""
-    return _with_maps(function) if matmul in ops_in(function) else function
+    """Replaces products of many small matrices by maps."""
+    return _build_maps(function) if matmul in ops_in(function) else function
 
 
 @propagates_lines
-def _with_maps(function: Function) -> Function:
-    return map_results(function, _written_out)
+def _build_maps(function: Function) -> Function:
+    return map_results(function, _unroll)
 
 
-def _written_out(node: Node) -> Node | None:
+def _unroll(node: Node) -> Node | None:
     if node.op is not matmul or not isinstance(node.type, Tensor) or node.type.element not in (f32, f64):
         return None
     first, second = (_shape(operand) for operand in node.operands)
     if not is_unrolled(first, second):
         return None
     rows, inner, columns = first[-2], first[-1], second[-1]
-    return _of_matrices(node, rows, inner, columns) if len(second) > 2 else _of_rows(node, inner, columns)
+    return _multiply_pairs(node, rows, inner, columns) if len(second) > 2 else _multiply_rows(node, inner, columns)
 
 
 def is_unrolled(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
-    """Whether a product of matrices of these shapes becomes a map: many matrices, each with its own or all rows with
-    the same one."""
-    (*batch, rows, inner), (*others, _, columns) = first, second
+    """Whether a product of these shapes becomes a map: many pairs of small matrices, or many rows with one matrix."""
+    (*batch, rows, inner), (*second_batch, _, columns) = first, second
     if not 0 < max(inner, columns) <= _MAX_ROWS:
         return False
-    if batch and batch == others:
-        few = 0 < rows <= _MAX_ROWS and rows * inner * columns <= _MAX_PRODUCTS
-        return few and prod(batch) >= _FEWEST_MATRICES
-    return not others and prod((*batch, rows)) >= _FEWEST_ROWS
+    if batch and batch == second_batch:
+        is_small = 0 < rows <= _MAX_ROWS and rows * inner * columns <= _MAX_PRODUCTS
+        return is_small and prod(batch) >= _FEWEST_MATRICES
+    return not second_batch and prod((*batch, rows)) >= _FEWEST_ROWS
 
 
-def _of_matrices(node: Node, rows: int, inner: int, columns: int) -> Node:
-    """Each matrix with its own."""
+def _multiply_pairs(node: Node, rows: int, inner: int, columns: int) -> Node:
+    """Multiplies pairs of matrices."""
     assert isinstance(node.type, Tensor)
     element = node.type.element
     product = trace(matrix_multiply, Matrix(element, rows, inner), Matrix(element, inner, columns))
     return map_(*node.operands, function=product, lifted=(True, True), summed=(False,))
 
 
-def _of_rows(node: Node, inner: int, columns: int) -> Node:
-    """All rows with the same matrix, whose elements are the same at every point."""
+def _multiply_rows(node: Node, inner: int, columns: int) -> Node:
+    """Multiplies all rows by the same matrix."""
     assert isinstance(node.type, Tensor)
     element = node.type.element
 

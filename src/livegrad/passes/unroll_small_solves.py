@@ -1,7 +1,7 @@
 """The `unroll_small_solves` pass: batched factorisations of small matrices become a map with unrolled scalar code.
 
 For the CPU and for CUDA: systems, inverses, determinants and Cholesky factors. The kernel has lanes across the matrices
-and runs on all threads; LAPACK takes some hundred nanoseconds a matrix before it computes anything.
+and uses all threads. LAPACK has an overhead of several hundred nanoseconds for each matrix.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from livegrad.ops.solving import det, inv, solve, triangular_solve
 from livegrad.ops.transcendental import sqrt
 
 _MAX_ROWS = 8
-_MAX_PRODUCTS = 1024  # of numbers, for one matrix: LLVM's time grows with them
+_MAX_PRODUCTS = 1024  # scalar products for one matrix: limits the compile time
 _FEWEST_MATRICES = 64
 
 Rows = list[list[Node]]
@@ -35,22 +35,22 @@ _SINGULAR, _INDEFINITE = "Singular matrix", "Matrix is not positive definite"
 
 
 def unroll_small_solves(function: Function) -> Function:
-    """The function with factorisations of many small matrices as maps."""
-    return _with_maps(function) if not ops_in(function).isdisjoint(_UNROLLED) else function
+    """Replaces factorisations of many small matrices by maps."""
+    return _build_maps(function) if not ops_in(function).isdisjoint(_UNROLLED) else function
 
 
 @propagates_lines
-def _with_maps(function: Function) -> Function:
-    return map_results(function, _unrolled)
+def _build_maps(function: Function) -> Function:
+    return map_results(function, _unroll)
 
 
-def _unrolled(node: Node) -> Node | None:
+def _unroll(node: Node) -> Node | None:
     compute = _UNROLLED.get(node.op)
     if compute is None or not _is_small_and_many(node):
         return None
     types = [_matrix_type(operand) for operand in node.operands]
 
-    def one_matrix(*matrices: Node) -> Node:
+    def compute_matrix(*matrices: Node) -> Node:
         rows = [_rows_of(matrix, type) for matrix, type in zip(matrices, types, strict=True)]
         results = compute(node, *rows)
         if node.op is det:
@@ -59,12 +59,12 @@ def _unrolled(node: Node) -> Node | None:
         return make(*members, type=Matrix(types[0].element, len(results), len(results[0])))
 
     with originating_from(node.origins):
-        scalar = trace(one_matrix, *types)
+        scalar = trace(compute_matrix, *types)
         return map_(*node.operands, function=scalar, lifted=(True,) * len(types), summed=(False,))
 
 
 def _is_small_and_many(node: Node) -> bool:
-    """Whether there are many matrices, each with a separate right-hand side if any."""
+    """Whether there are many small matrices, each with its own right-hand side if there are any."""
     shapes = [sizes(operand) for operand in node.operands]
     *batch, rows, _ = shapes[0]
     element = node.operands[0].type.element  # type: ignore[union-attr]
@@ -88,10 +88,10 @@ def _rows_of(matrix: Node, type: Matrix) -> Rows:
 
 
 def _eliminate(rows: Rows, sides: Rows, singular: Callable[[Node], Node]) -> Node:
-    """Makes the rows upper triangular in place, with partial pivoting; the sign of the permutation of rows.
+    """Makes the rows upper triangular in place, with partial pivoting; returns the sign of the row permutation.
 
-    `singular` takes each pivot. A row with a greater element is exchanged with the pivot's at once, so that lanes need
-    no index.
+    `singular` checks or replaces each pivot. Rows are swapped as soon as a larger element is found, so lanes need no
+    index of the pivot.
     """
     size = len(rows)
     sign = constant(1.0, _element_of(rows))
@@ -99,8 +99,8 @@ def _eliminate(rows: Rows, sides: Rows, singular: Callable[[Node], Node]) -> Nod
         for i in range(k + 1, size):
             greater_below = greater(abs(rows[i][k]), abs(rows[k][k]))
             sign = select(greater_below, -sign, sign)
-            _exchange(rows[k], rows[i], k, greater_below)
-            _exchange(sides[k], sides[i], 0, greater_below)
+            _swap_rows(rows[k], rows[i], k, greater_below)
+            _swap_rows(sides[k], sides[i], 0, greater_below)
         rows[k][k] = singular(rows[k][k])
         for i in range(k + 1, size):
             factor = rows[i][k] / rows[k][k]
@@ -109,20 +109,20 @@ def _eliminate(rows: Rows, sides: Rows, singular: Callable[[Node], Node]) -> Nod
     return sign
 
 
-def _exchange(first: list[Node], second: list[Node], start: int, condition: Node) -> None:
+def _swap_rows(first: list[Node], second: list[Node], start: int, condition: Node) -> None:
     for column in range(start, len(first)):
         a, b = first[column], second[column]
         first[column], second[column] = select(condition, b, a), select(condition, a, b)
 
 
 def _substitute(rows: Rows, sides: Rows, lower: bool) -> Rows:
-    """The solution of a triangular system."""
+    """Solves a triangular system by substitution."""
     order = range(len(rows)) if lower else range(len(rows) - 1, -1, -1)
     solved: dict[int, list[Node]] = {}
     for i in order:
         values = sides[i]
         for j, solution in solved.items():
-            values = [value - rows[i][j] * other for value, other in zip(values, solution, strict=True)]
+            values = [value - rows[i][j] * known for value, known in zip(values, solution, strict=True)]
         solved[i] = [value / rows[i][i] for value in values]
     return [solved[i] for i in range(len(rows))]
 
@@ -155,34 +155,34 @@ def _invert(node: Node, rows: Rows) -> Rows:
 
 
 def _determinant(node: Node, rows: Rows) -> Rows:
-    # Below a pivot of zero all elements are zero: the quotients are NaN, but the determinant is not.
+    # All elements below a zero pivot are zero. Dividing by 1 instead avoids NaN; the determinant is zero anyway.
     unit = constant(1.0, _element_of(rows))
     pivots: list[Node] = []
 
-    def keep(pivot: Node) -> Node:
+    def record_pivot(pivot: Node) -> Node:
         pivots.append(pivot)
         return select(not_equal(pivot, 0.0), pivot, unit)
 
-    product = _eliminate(rows, [[] for _ in rows], keep)
+    product = _eliminate(rows, [[] for _ in rows], record_pivot)
     for pivot in pivots:
         product = product * pivot
     return [[product]]
 
 
 def _factorise(node: Node, rows: Rows) -> Rows:
-    """Cholesky's factor of the symmetric part."""
+    """The Cholesky factor of the symmetric part of the matrix."""
     nothing = constant(0.0, _element_of(rows))
     factor: Rows = []
     for i, row in enumerate(rows):
         new_row: list[Node] = []
         for j in range(i + 1):
-            rest = row[i] if i == j else 0.5 * (row[j] + rows[j][i])
+            value = row[i] if i == j else 0.5 * (row[j] + rows[j][i])
             for a, b in zip(new_row, new_row if i == j else factor[j], strict=False):
-                rest = rest - a * b
+                value = value - a * b
             if i == j:
-                new_row.append(sqrt(check(rest, greater(rest, 0.0), message=_INDEFINITE)))
+                new_row.append(sqrt(check(value, greater(value, 0.0), message=_INDEFINITE)))
             else:
-                new_row.append(rest / factor[j][j])
+                new_row.append(value / factor[j][j])
         factor.append([*new_row, *[nothing] * (len(rows) - 1 - i)])
     return factor
 

@@ -1,4 +1,4 @@
-"""Arithmetic and rounding, element by element. Part of the tensor namespace."""
+"""Elementwise arithmetic, sign and rounding functions of the tensor namespace."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from livegrad.tensors.handle import (
     weak_node_of,
     wrap,
 )
-from livegrad.tensors.lifting import to_inexact
+from livegrad.tensors.operands import to_inexact
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 
@@ -180,10 +180,10 @@ def pow(x1: Any, x2: Any, /) -> Tensor:
 
 
 def _repeated_product(base: Node, exponent: int) -> Node:
-    """A power by squaring."""
+    """Raises a node to a constant non-negative power by repeated squaring."""
     if exponent < 0:
         help = "cast to a float with lg.astype first"
-        raise UsageError("an integer to a negative power is not an integer", where=caller_origin(), help=help)
+        raise UsageError("cannot raise an integer to a negative power", where=caller_origin(), help=help)
     product: Node | None = None
     while exponent:
         if exponent & 1:
@@ -265,7 +265,7 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
 
 
 def _bound(bound: Any, node: Node) -> Node:
-    """A bound in the type of the tensor that it bounds."""
+    """Converts a bound to the element type of the tensor that it limits; raises if the bound has a wider type."""
     element = _scalar(node)
     number = convert_number(bound, element)
     if number is not None:

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: two matrix products with a masked softmax between them. Part of `lg.nn`."""
+"""Scaled dot-product attention for `lg.nn`: two matrix products with a masked softmax between them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def attention(
             found=" and ".join(map(str, shapes)),
         )
     require_kinds(q, "attention", "float")
-    # Scaled after the product: that is part of the softmax's kernel.
+    # Scaled after the product, where the scaling fuses into the softmax kernel.
     scores = matmul(q, swap_last(k)) * (_default_scale(shapes[0][-1]) if scale is None else float(scale))
     allowed = _causal_mask(shape_of_node(scores)) if causal else None
     if mask is not None:
@@ -70,15 +70,14 @@ def _default_scale(width: Size) -> float:
 
 
 def _causal_mask(shape: tuple[Size, ...]) -> Node:
-    """True where a query may attend to a key: keys up to the position of the query, with the last query aligned to the
-    last key.
-    """
+    """Returns a mask that is True for keys up to the position of the query; the last query aligns with the last key."""
     rank = len(shape)
     offset = shape[-1] - shape[-2]
     if not isinstance(offset, int):
         raise UsageError(
-            "causal `attention` needs to know the difference between the numbers of keys and queries",
+            "causal `attention` needs a static difference between the numbers of keys and queries",
             where=caller_origin(),
+            found=f"{shape[-1]} keys and {shape[-2]} queries",
         )
     return less_equal(index_along(shape, rank - 1), index_along(shape, rank - 2) + offset)
 
@@ -98,7 +97,7 @@ def _broadcast_mask(mask: Any, shape: tuple[Size, ...]) -> Node:
 
 
 def _attention_weights(scores: Node, allowed: Node | None) -> Node:
-    """The softmax of scores along keys, zero where nothing is allowed."""
+    """Computes the softmax of scores over the keys; the weights are zero where no key is allowed."""
     shape = shape_of_node(scores)
     axes = (len(shape) - 1,)
     if shape[-1] == 0:

@@ -1,7 +1,4 @@
-"""Validates and normalises axes and shapes.
-
-Used by every function that takes an axis or a shape.
-"""
+"""Validates and normalises axis and shape arguments of tensor functions."""
 
 from __future__ import annotations
 
@@ -17,19 +14,19 @@ from livegrad.ops.movement import reshape
 from livegrad.tensors.errors import AxisError, ShapeError
 
 Axes = int | Sequence[int] | None
-# Complex numbers of 16 bytes each, with addresses of 64 bits.
+# Elements of 16 bytes (complex128) that 64-bit addresses can reach.
 _MAX_ELEMENTS = 1 << 59
 
 
 def require_integer(value: Any) -> int:
-    """An integer of any kind; Python counts truth values among them, we do not."""
+    """Converts any integer type to a Python integer. Booleans, which Python counts as integers, are rejected."""
     if isinstance(value, bool):
         raise TypeError("a boolean is not a number")
     return as_integer(value)
 
 
 def normalise_axis(axis: Any, rank: int, user: str) -> int:
-    """An axis counted from the front; negative ones count from the back.
+    """Returns an axis counted from the front; negative axes count from the back.
 
     >>> normalise_axis(-1, 3, "flip")
     2
@@ -45,7 +42,7 @@ def normalise_axis(axis: Any, rank: int, user: str) -> int:
 
 
 def normalise_axes(axes: Any, rank: int, user: str) -> tuple[int, ...]:
-    """One axis or several, counted from the front; None stands for all of them.
+    """Returns axes counted from the front, from one axis, several, or None for all.
 
     >>> normalise_axes((0, -1), 3, "sum"), normalise_axes(None, 2, "sum")
     ((0, 2), (0, 1))
@@ -60,7 +57,7 @@ def normalise_axes(axes: Any, rank: int, user: str) -> tuple[int, ...]:
 
 
 def restore_reduced_axes(reduced_node: Node, shape: tuple[Size, ...], axes: Iterable[int]) -> Node:
-    """What a fold of a tensor of `shape` along `axes` gave, with these axes kept at size one."""
+    """Reshapes the reduction of a tensor of `shape` along `axes` so that these axes have size one (`keepdims`)."""
     reduced = set(axes)
     return reshape(reduced_node, shape=tuple(1 if axis in reduced else size for axis, size in enumerate(shape)))
 
@@ -70,7 +67,7 @@ def _is_index(value: Any) -> bool:
 
 
 def normalise_shape(shape: Any, user: str) -> tuple[Size, ...]:
-    """A shape from one size or several.
+    """Returns a shape from one size or several.
 
     >>> normalise_shape(3, "zeros"), normalise_shape([2, 3], "zeros")
     ((3,), (2, 3))

@@ -1,4 +1,4 @@
-"""Comparisons, logic and bits, element by element. Part of the tensor namespace."""
+"""Elementwise comparisons, logic and bitwise functions of the tensor namespace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from livegrad.ops import comparison as ops
 from livegrad.ops import floating
 from livegrad.ops.rules import filled
 from livegrad.tensors.handle import Tensor, match_operands, node_of, wrap
-from livegrad.tensors.lifting import to_boolean
+from livegrad.tensors.operands import to_boolean
 
 
 def _compare(op: Op, first: Any, second: Any) -> Tensor:

@@ -1,6 +1,7 @@
-"""Slices with computed bounds, `x[i:i + 3]`: the start is computed when the code runs, the number of elements now.
+"""Slices with computed bounds, `x[i:i + 3]`: the start is known at run time, the length when the graph is built.
 
-Used by `tensors.index_keys`. A slice whose length depends on values is executed, or refused inside a traced function.
+Used by `tensors.index_keys`. A slice whose length depends on values is executed immediately; inside a traced function
+it is an error.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from livegrad.tensors.handle import Tensor, is_traced
 from livegrad.tensors.number_nodes import number_node
 
 _RAGGED_HELP = (
-    "a slice of fixed length is x[i : i + 3] or lg.dynamic_slice(x, starts, sizes); for a length that depends on "
-    "values use a mask, as in lg.where(lg.arange(n) > i, value, x), or an inner lg.fori_loop over the elements"
+    "for a fixed length, write x[i : i + 3] or lg.dynamic_slice(x, starts, sizes); for a length that depends on "
+    "values, use a mask, as in lg.where(lg.arange(n) > i, value, x), or an inner lg.fori_loop over the elements"
 )
 
 
 @dataclass(frozen=True)
 class Window:
-    """The positions of a slice whose start is computed: an i64 without dimensions, checked when it is used."""
+    """The positions of a slice whose start is computed: an i64 scalar, range-checked at run time."""
 
     start: Node
     count: int
@@ -36,7 +37,7 @@ class Window:
 
 
 def window_of(item: slice, size: Size, axis: int) -> Window | None:
-    """A slice with computed bounds; None if Python knows all bounds, or can ask for them."""
+    """Returns a window for a slice with computed bounds; None if all bounds are known now or can be computed now."""
     bounds = (item.start, item.stop, item.step)
     if not any(isinstance(bound, Tensor) for bound in bounds):
         return None
@@ -44,7 +45,7 @@ def window_of(item: slice, size: Size, axis: int) -> Window | None:
         bound if bound is None or isinstance(bound, Tensor) else _to_integer(bound, item) for bound in bounds
     )
     if isinstance(step, Tensor) or (step is not None and step < 1):
-        problem = "a slice with computed bounds takes a positive Python number as its step"
+        problem = "a slice with computed bounds needs a positive Python integer as its step"
         return _reject_if_traced(bounds, problem, "reverse a slice with lg.flip(x[i : i + 3])")
     first, last = (None if bound is None else _bound_node(bound) for bound in (start, stop))
     length = None if first is None or last is None else constant_difference(last, first)
@@ -61,7 +62,7 @@ def window_of(item: slice, size: Size, axis: int) -> Window | None:
 
 
 def _to_integer(bound: Any, item: slice) -> int | Tensor | None:
-    """A bound as a Python number if it is one, otherwise unchanged."""
+    """Converts a bound to a Python integer; None and tensors are returned unchanged."""
     if bound is None or isinstance(bound, Tensor):
         return bound
     try:
@@ -71,7 +72,7 @@ def _to_integer(bound: Any, item: slice) -> int | Tensor | None:
 
 
 def _bound_node(bound: int | Tensor) -> Node:
-    """A bound of a slice as an integer without dimensions."""
+    """Converts a bound of a slice to an integer node without dimensions."""
     if not isinstance(bound, Tensor):
         return number_node(bound, i64)
     if bound.shape or bound.dtype.kind not in ("signed", "unsigned"):
@@ -85,7 +86,7 @@ def _bound_node(bound: int | Tensor) -> Node:
 
 
 def _reject_if_traced(bounds: tuple[Any, ...], problem: str, help: str) -> None:
-    """None if the bounds can be computed now: the slice is then an ordinary Python slice."""
+    """Raises if a bound depends on traced values; otherwise the slice is an ordinary Python slice."""
     for bound in bounds:
         if isinstance(bound, Tensor) and is_traced(at_arguments(bound.node)):
             raise UsageError(problem, where=caller_origin(), help=help)

@@ -1,7 +1,6 @@
-"""Concrete values inside a function that is being differentiated, so that Python control flow works.
+"""Binds placeholders to argument values while a function is differentiated, so that Python control flow works.
 
-Transforms register the values of placeholders while they call the function; a tensor handle looks them up when its
-value is read.
+Transforms bind placeholders while they call the function; a tensor handle substitutes them when its value is read.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from livegrad.ops.elementwise import detach
 
 
 class _Arguments(threading.local):
-    """The placeholders of the calls that this thread is in, and the arguments that they stand for."""
+    """The placeholders of the active calls on this thread, and their arguments."""
 
-    values: Mapping[Node, Node] = {}  # replaced as a whole, never changed
+    values: Mapping[Node, Node] = {}  # replaced, never mutated
 
 
 bound_arguments = _Arguments()
@@ -28,7 +27,7 @@ bound_arguments = _Arguments()
 
 @contextmanager
 def bind_placeholders(placeholders: Sequence[Node], arguments_outside: Sequence[Node]) -> Iterator[None]:
-    """Inside, these placeholders have the values of these arguments."""
+    """Inside the context, these placeholders have the values of these arguments."""
     before = bound_arguments.values
     outside = substitute(arguments_outside, dict(before)) if before else arguments_outside
     bound_arguments.values = {**before, **dict(zip(placeholders, outside, strict=True))}
@@ -39,7 +38,7 @@ def bind_placeholders(placeholders: Sequence[Node], arguments_outside: Sequence[
 
 
 def at_arguments(node: Node) -> Node:
-    """The node at the arguments of the calls around it. What a derivative would be lost of is refused."""
+    """Substitutes the arguments of the enclosing calls into a node; raises if reading it would lose a derivative."""
     if not bound_arguments.values:
         return node
     (argument,) = substitute([node], dict(bound_arguments.values))
@@ -49,6 +48,6 @@ def at_arguments(node: Node) -> Node:
     raise UsageError(
         "a value leaves the function being differentiated, and its derivative would be lost",
         where=caller_origin(),
-        help="call livegrad's functions, not those of NumPy or `math`: lg.sin(x), not np.sin(x); decide by a "
-        "comparison, as in `if x > 0`; or say that the derivative is not wanted: lg.stop_gradient(x)",
+        help="call livegrad functions instead of NumPy or `math` (lg.sin(x), not np.sin(x)); branch on a comparison, "
+        "as in `if x > 0`; or drop the derivative with lg.stop_gradient(x)",
     )

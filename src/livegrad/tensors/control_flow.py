@@ -1,4 +1,4 @@
-"""Control flow in the graph: branches and loops that depend on values.
+"""Control flow in the graph: `cond`, `switch`, `while_loop`, `fori_loop` and `scan`.
 
 Branches and bodies take and return pytrees of tensors, and may capture values. Both derivative modes are supported.
 """
@@ -156,18 +156,19 @@ def _scan(
     size: Any,
     reverse: bool,
 ) -> tuple[Any, Any]:
-    # The body is called once, not by the loop again: loops inside loops would double the calls at each level.
-    # Rows lie in a tape, like outputs: derivatives by them are gathered row by row, not in a whole tensor each time.
+    # The body is traced once here, not again by the loop: nested loops would double the number of traces per level.
+    # Rows are read from a tape, as outputs are written to one: reverse mode then stores cotangents row by row instead
+    # of adding a whole tensor in each iteration.
     row_tapes = [tape_unstack(row) for row in row_nodes]
     step_inputs = placeholders([*[node.type for node in inputs], *[tape.type.element for tape in row_tapes]])  # type: ignore[attr-defined]
     scope = Scope()
     with scope.entered():
-        after, output = _step_once(
+        next_state, output = _step_once(
             body, state.inside(step_inputs[: len(inputs)]), step_inputs[len(inputs) :], row_structure
         )
         output_leaves, output_structure = flatten(output)
         outputs = [result_node(leaf, name_of(body)) for leaf in output_leaves]
-        results = (*_check_carried_state(after, state.structure, inputs, name_of(body)), *outputs)
+        results = (*_check_carried_state(next_state, state.structure, inputs, name_of(body)), *outputs)
     tapes = [tape_new(type=Tape(node.type)) for node in outputs]
 
     def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
@@ -183,7 +184,7 @@ def _scan(
     return last, unflatten(output_structure, stacked)
 
 
-# --- parts -----------------------------------------------------------------------------------------------------------
+# --- helpers ---------------------------------------------------------------------------------------------------------
 
 
 def _flat_nodes(tree: Any, user: str) -> tuple[list[Node], Structure]:
@@ -191,29 +192,31 @@ def _flat_nodes(tree: Any, user: str) -> tuple[list[Node], Structure]:
     return [node_of(leaf, user) for leaf in leaves], structure
 
 
-def _scalar_node(value: Any, wanted: Type, user: str) -> Node:
-    """A tensor without dimensions, or a number, as a scalar of the IR."""
+def _scalar_node(value: Any, target_type: Type, user: str) -> Node:
+    """Converts a tensor without dimensions, or a number, to a scalar of the IR."""
     node = node_of(value, user)
     if shape_of(node.type) != ():
         raise ShapeError(
             f"`{user}` takes a single value here", where=caller_origin(), found=f"shape {shape_of(node.type)}"
         )
     integer = constant_integer(node)
-    if integer is not None and wanted is i64 and scalar_of(node.type) is i64:
+    if integer is not None and target_type is i64 and scalar_of(node.type) is i64:
         return constant(integer, i64)
     scalar = lookup(node)
-    if wanted is bool_ and scalar.type is not bool_:
+    if target_type is bool_ and scalar.type is not bool_:
         raise UsageError(f"`{user}` needs a boolean", where=caller_origin(), found=str(scalar.type))
-    if wanted is i64 and scalar_of(scalar.type).kind not in ("signed", "unsigned"):  # type: ignore[union-attr]
+    if target_type is i64 and scalar_of(scalar.type).kind not in ("signed", "unsigned"):  # type: ignore[union-attr]
         raise UsageError(f"`{user}` takes an integer here", where=caller_origin(), found=str(scalar.type))
-    return scalar if scalar.type is wanted else cast(scalar, type=wanted)
+    return scalar if scalar.type is target_type else cast(scalar, type=target_type)
 
 
 def _close_branches(
     branches: Sequence[Callable[..., Any]], arguments: Arguments
 ) -> tuple[list[Function], tuple[Node, ...], Structure]:
-    """Branches over pytrees as functions of nodes, their captures, and the structure of their results. Each branch is
-    called once. Python numbers take the type of the tensors that other branches return for the same leaf.
+    """Traces branches over pytrees to functions over nodes; returns them with captures and the result structure.
+
+    Each branch is called once. Python numbers take the type of the tensors that other branches return for the same
+    leaf.
     """
     for branch in branches:
         require_callable(branch, "a choice")
@@ -241,32 +244,32 @@ def _close_branches(
 
 
 def _unify_leaf_types(column: Sequence[Any], branches: Sequence[Callable[..., Any]]) -> list[Node]:
-    """The results of all branches for one leaf, as nodes: numbers take the type of the tensors, if these agree."""
+    """Converts the results of all branches for a leaf to nodes; numbers take the type of the tensors if these agree."""
     tensors = [leaf for leaf in column if not are_weak_numbers(leaf)]
     types = {result_node(leaf, name_of(branches[0])).type for leaf in tensors}
-    wanted = types.pop() if len(types) == 1 else None
+    target_type = types.pop() if len(types) == 1 else None
     return [
-        result_node(leaf, name_of(branch)) if wanted is None else convert_like(leaf, wanted, name_of(branch))
+        result_node(leaf, name_of(branch)) if target_type is None else convert_like(leaf, target_type, name_of(branch))
         for leaf, branch in zip(column, branches, strict=True)
     ]
 
 
 def _unpack_results(result: Node, structure: Structure) -> Any:
-    """The results of a branch as a pytree, from the one node that holds them all."""
+    """Unpacks the tuple node of a branch op into a pytree of results."""
     if isinstance(result.type, TensorType):
         return unflatten(structure, [wrap(result)])
-    number = len(result.type.elements)  # type: ignore[attr-defined]
-    return unflatten(structure, [wrap(get(result, index=index)) for index in range(number)])
+    count = len(result.type.elements)  # type: ignore[attr-defined]
+    return unflatten(structure, [wrap(get(result, index=index)) for index in range(count)])
 
 
 def _check_carried_state(value: Any, structure: Structure, before: Sequence[Node], name: str) -> tuple[Node, ...]:
-    """The results of a loop's body, which must have the structure and the types of the loop's state."""
+    """Converts the result of a loop's body to nodes; raises unless it has the structure and types of the state."""
     leaves, returned = flatten(value)
     if returned != structure:
         raise UsageError(
-            f"`{name}` must return the loop's state in the structure that it received",
+            f"`{name}` must return the loop's state with the same tree structure that it received",
             where=caller_origin(),
-            help="return the same pytree of values as the parameter",
+            help="return the same pytree as the parameter",
         )
     nodes = tuple(
         convert_like(leaf, old.type, name) if are_weak_numbers(leaf) else result_node(leaf, name)
@@ -292,7 +295,10 @@ def _changed_type(name: str, old: Type, new: Type) -> UsageError:
 
 
 class _ChangedType(Exception):
-    """The types that a body gives the loop's state: one that began as Python numbers may take them, else `error`."""
+    """A body changed the types of the loop state.
+
+    A state that began as Python numbers may take the new `types`; otherwise `error` is raised.
+    """
 
     def __init__(self, types: Sequence[Type], error: UsageError) -> None:
         self.types, self.error = types, error
@@ -300,25 +306,23 @@ class _ChangedType(Exception):
 
 @dataclass(frozen=True)
 class _State:
-    """How a loop's state nests, and which of its leaves began as Python numbers."""
+    """The tree structure of a loop state, and which of its leaves began as Python numbers."""
 
     structure: Structure
     numbers: Sequence[bool]
 
     def inside(self, nodes: Sequence[Node]) -> Any:
-        """The state as the body gets it."""
+        """Returns the state pytree that the body receives."""
         mark_loop_numbers(node for node, is_number in zip(nodes, self.numbers, strict=True) if is_number)
         return unflatten(self.structure, map(wrap, nodes))
 
 
-def _run_loop(state: Any, beside: Any, user: str, loop: Callable[[list[Node], _State], Any]) -> Any:
-    """A loop over a state; `loop` gets the nodes of the state. Python numbers in it take the types that the body
-    returns.
-    """
+def _run_loop(state: Any, context: Any, user: str, loop: Callable[[list[Node], _State], Any]) -> Any:
+    """Calls `loop` with the nodes of a state. Python numbers in the state take the types that the body returns."""
     leaves, structure = flatten(state)
-    nodes = convert_leaves(leaves, user, beside)
+    nodes = convert_leaves(leaves, user, context)
     kind = _State(structure, [are_weak_numbers(leaf) for leaf in leaves])
-    tries = 1 + 2 * len(leaves)  # one number's new type may give others theirs; some bodies never settle
+    tries = 1 + 2 * len(leaves)  # the new type of one number may change others; some bodies never converge
     while True:
         try:
             return loop(nodes, kind)
@@ -349,5 +353,5 @@ def _scan_length(row_nodes: Sequence[Node], length: int | None) -> Any:
         raise UsageError("`scan` cannot tell how many steps to take", where=caller_origin(), help="pass length=...")
     if length is not None and length != steps:
         expected, found = f"as many steps as inputs: {steps}", f"length={length}"
-        raise UsageError("`scan` has two lengths", where=caller_origin(), expected=expected, found=found)
+        raise UsageError("`scan` got two different lengths", where=caller_origin(), expected=expected, found=found)
     return steps

@@ -1,4 +1,4 @@
-"""Convolution and pooling over windows of images, of any number of dimensions. Part of `lg.nn`."""
+"""Convolution and pooling for `lg.nn`, in any number of spatial dimensions."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _pool(node: Node, kind: str, window: Any, strides: Any, padding: Padding, us
 
 
 def _per_dimension(value: Any, rank: int, role: str, user: str) -> tuple[int, ...]:
-    """One number per spatial dimension, from one number or from a sequence of them."""
+    """Returns one number per spatial dimension, from one number or a sequence."""
     numbers = (value,) * rank if isinstance(value, int) else tuple(value)
     if len(numbers) != rank or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in numbers):
         raise UsageError(
@@ -138,15 +138,15 @@ def _padding(
     dilation: tuple[int, ...],
     user: str,
 ) -> tuple[tuple[int, int], ...]:
-    """The widths before and after each spatial dimension."""
+    """Returns the padding widths before and after each spatial dimension."""
     rank = len(space)
     if padding == "valid":
         return ((0, 0),) * rank
     if padding == "same":
         return tuple(_same_padding(*each, user) for each in zip(space, window, strides, dilation, strict=True))
-    listed = (padding,) * rank if isinstance(padding, int) else padding
-    if isinstance(listed, list | tuple) and len(listed) == rank:
-        pairs = tuple((each, each) if isinstance(each, int) else tuple(each) for each in listed)
+    widths = (padding,) * rank if isinstance(padding, int) else padding
+    if isinstance(widths, list | tuple) and len(widths) == rank:
+        pairs = tuple((each, each) if isinstance(each, int) else tuple(each) for each in widths)
         if all(len(pair) == 2 and all(isinstance(n, int) and n >= 0 for n in pair) for pair in pairs):
             return pairs  # type: ignore[return-value]
     raise UsageError(
@@ -158,7 +158,7 @@ def _padding(
 
 
 def _same_padding(size: Size, window: Size, stride: int, dilation: int, user: str) -> tuple[int, int]:
-    """The padding that gives one result per `stride` elements; an odd width is larger at the end."""
+    """Returns the padding that gives one result per `stride` elements; an odd total adds one more at the end."""
     if not isinstance(window, int) or not (isinstance(size, int) or stride == 1):
         raise UsageError(
             f"`{user}` does not support padding='same' for symbolic sizes", where=caller_origin(), found=f"{size}"

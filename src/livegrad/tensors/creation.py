@@ -1,4 +1,4 @@
-"""Tensors from data and from numbers. Part of the tensor namespace."""
+"""Creation functions of the tensor namespace: tensors from data and from numbers."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
     >>> lg.asarray([[1, 2], [3, 4]]).shape
     (2, 2)
     """
-    wanted = None if dtype is None else dtype_from(dtype, "asarray")
+    target_type = None if dtype is None else dtype_from(dtype, "asarray")
     if isinstance(obj, np.ma.MaskedArray) and np.ma.is_masked(obj):
         raise UsageError("a tensor has no masked elements", where=caller_origin(), help="use array.filled(value)")
     if isinstance(obj, Tensor):
-        return place_on(_convert_tensor(obj, wanted, copy), device)
+        return place_on(_convert_tensor(obj, target_type, copy), device)
     items_with_dtype = list(_items_with_dtype(obj)) if isinstance(obj, list | tuple) else []
     if isinstance(obj, list | tuple) and any(isinstance(item, Tensor) for item in items_with_dtype):
         if copy is False:
             raise UsageError("a list of tensors cannot share memory with the result", where=caller_origin())
-        return place_on(_convert_tensor(_stack_lists(obj), wanted, None), device)
+        return place_on(_convert_tensor(_stack_lists(obj), target_type, None), device)
     if isinstance(obj, np.ndarray | np.generic):
         array, is_untyped = np.asarray(obj), False
     elif _is_read_by_numpy(obj, copy):
-        array, is_untyped = _read_array(obj, wanted), not hasattr(obj, "dtype")
+        array, is_untyped = _read_array(obj, target_type), not hasattr(obj, "dtype")
         float_items = [item for item in items_with_dtype if item.dtype.kind in "fc"]
         if float_items and array.dtype.kind in "fc":  # Python's numbers take the type of the arrays beside them
             array, is_untyped = (
@@ -65,14 +65,14 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
                 False,
             )
     else:
-        return place_on(_convert_tensor(from_dlpack(obj, copy=copy), wanted, copy), device)
+        return place_on(_convert_tensor(from_dlpack(obj, copy=copy), target_type, copy), device)
     if array.dtype.name == "bfloat16":  # of the package ml_dtypes
         array = array.view(BFLOAT16)
-    if wanted is None:
-        wanted = _type_of_data(array, is_untyped)
+    if target_type is None:
+        target_type = _type_of_data(array, is_untyped)
     if copy is False:
-        return place_on(_share_memory(array, obj, wanted), device)
-    return place_on(wrap_array(convert_copy(array, wanted)), device)
+        return place_on(_share_memory(array, obj, target_type), device)
+    return place_on(wrap_array(convert_copy(array, target_type)), device)
 
 
 def _is_read_by_numpy(obj: Any, copy: bool | None) -> bool:
@@ -82,25 +82,29 @@ def _is_read_by_numpy(obj: Any, copy: bool | None) -> bool:
     return hasattr(obj, "__array__") and copy is not False
 
 
-def _convert_tensor(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor:
+def _convert_tensor(tensor: Tensor, target_type: Scalar | None, copy: bool | None) -> Tensor:
     dtype = tensor.dtype  # a tensor that was freed is refused here
     if is_weak(tensor.node):
-        return wrap(give_default_type(tensor.node) if wanted is None else make_strong(cast_number(tensor.node, wanted)))
-    if wanted is None or wanted is dtype:
+        return wrap(
+            give_default_type(tensor.node)
+            if target_type is None
+            else make_strong(cast_number(tensor.node, target_type))
+        )
+    if target_type is None or target_type is dtype:
         return tensor.__copy__() if copy else tensor
     if copy is False:
         raise UsageError(
-            "another element type needs a copy", where=caller_origin(), found=f"{tensor.dtype} to {wanted}"
+            "another element type needs a copy", where=caller_origin(), found=f"{tensor.dtype} to {target_type}"
         )
-    if tensor.dtype.kind == "complex" and wanted.kind != "complex":
+    if tensor.dtype.kind == "complex" and target_type.kind != "complex":
         raise DtypeError(
             "complex numbers cannot be converted to real numbers", where=caller_origin(), help="take lg.real first"
         )
-    return wrap(cast(tensor.node, type=wanted))
+    return wrap(cast(tensor.node, type=target_type))
 
 
 def _items_with_dtype(items: Sequence[Any]) -> Iterator[Any]:
-    """The items in nested lists that have an element type: tensors, NumPy arrays and NumPy numbers."""
+    """Yields the items of nested lists that have an element type: tensors, NumPy arrays and NumPy scalars."""
     for item in items:
         if isinstance(item, list | tuple):
             yield from _items_with_dtype(item)
@@ -109,26 +113,26 @@ def _items_with_dtype(items: Sequence[Any]) -> Iterator[Any]:
 
 
 def holds_tensors(value: Any) -> bool:
-    """Whether a value is a list, or a nest of lists, with tensors in it."""
+    """Whether a value is a list that contains tensors, also in nested lists."""
     return isinstance(value, list | tuple) and any(isinstance(item, Tensor) for item in _items_with_dtype(value))
 
 
 def _stack_lists(items: Sequence[Any]) -> Tensor:
-    """Nested lists that contain tensors, as one tensor."""
+    """Stacks nested lists that contain tensors to one tensor."""
     leaves: list[Any] = []
     shape = _collect(items, leaves)
     nodes = [wrap(node) for node in promote_operands("asarray", *leaves)]
     shapes = {node.shape for node in nodes}
     if len(shapes) != 1:
         raise UsageError(
-            "tensors of different shapes", where=caller_origin(), found=", ".join(sorted(map(str, shapes)))
+            "cannot stack tensors of different shapes", where=caller_origin(), found=", ".join(sorted(map(str, shapes)))
         )
     stack, reshaped = namespace().stack, namespace().reshape
     return reshaped(stack(nodes), (*shape, *shapes.pop()))
 
 
 def _collect(items: Any, leaves: list[Any]) -> tuple[int, ...]:
-    """The shape of nested lists, whose other items are appended to `leaves`."""
+    """Appends the items of nested lists to `leaves` and returns the shape of the nesting."""
     if not isinstance(items, list | tuple):
         leaves.append(items)
         return ()
@@ -140,15 +144,19 @@ def _collect(items: Any, leaves: list[Any]) -> tuple[int, ...]:
     return (len(items), *shapes.pop())
 
 
-def _read_array(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
+def _read_array(obj: Any, target_type: Scalar | None) -> np.ndarray[Any, Any]:
     try:
-        if wanted is not None and wanted.kind == "complex" and isinstance(obj, list | tuple | complex | float | int):
+        if (
+            target_type is not None
+            and target_type.kind == "complex"
+            and isinstance(obj, list | tuple | complex | float | int)
+        ):
             return np.asarray(obj, np.complex128)  # parts keep signed zeros and infinities
         array = np.asarray(obj)
-        if array.dtype == object and wanted is not None and wanted.kind == "float" and _holds_integers(array):
+        if array.dtype == object and target_type is not None and target_type.kind == "float" and _holds_integers(array):
             return array.astype(np.float64)  # integers of more than 64 bits
         return array
-    except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # torch, of a variable
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # PyTorch raises for variables
         raise UsageError(
             "this data is not an array of numbers", where=caller_origin(), found=type(obj).__name__, help=str(error)
         ) from None
@@ -170,47 +178,49 @@ def _holds_integers(array: np.ndarray[Any, Any]) -> bool:
     return array.dtype == object and all(isinstance(value, int) for value in array.reshape(-1))
 
 
-def _integer_range_error(integers: np.ndarray[Any, Any], wanted: Scalar) -> NumberRangeError:
+def _integer_range_error(integers: np.ndarray[Any, Any], target_type: Scalar) -> NumberRangeError:
     return NumberRangeError(
-        f"an integer does not fit {wanted.long_name}",
+        f"an integer does not fit {target_type.long_name}",
         where=caller_origin(),
         found=shown(max(integers.reshape(-1).tolist(), key=abs)),
         help="pass dtype=lg.uint64 for up to 2**64 - 1, or dtype=lg.float64 for about the same number",
     )
 
 
-def _share_memory(array: np.ndarray[Any, Any], obj: Any, wanted: Scalar) -> Tensor:
+def _share_memory(array: np.ndarray[Any, Any], obj: Any, target_type: Scalar) -> Tensor:
     owns_memory = isinstance(obj, np.ndarray) or hasattr(obj, "__array_interface__") or isinstance(obj, memoryview)
-    if not owns_memory or array.dtype != wanted.dtype or not is_dense(array):
-        raise UsageError("this data cannot be shared", where=caller_origin(), expected=f"a dense array of {wanted}")
+    if not owns_memory or array.dtype != target_type.dtype or not is_dense(array):
+        raise UsageError(
+            "this data cannot be shared", where=caller_origin(), expected=f"a dense array of {target_type}"
+        )
     return wrap_array(array, external=True)
 
 
-def convert_copy(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[Any, Any]:
-    """A dense copy of our own, in the type that is wanted; what no integer of it can be is refused.
+def convert_copy(array: np.ndarray[Any, Any], target_type: Scalar) -> np.ndarray[Any, Any]:
+    """Returns a dense copy in the wanted type; raises for values that an integer type cannot represent.
 
-    Floats are rounded, beyond their range to infinity, as in other libraries and by `astype`.
+    Floats are rounded, and overflow to infinity, as in other libraries and in `astype`.
     """
     array = readable(array)
-    if wanted is bf16:
+    if target_type is bf16:
         return narrow(convert_copy(array, f32))
     kind = array.dtype.kind
-    if wanted.kind in ("signed", "unsigned") and _holds_integers(array):
-        raise _integer_range_error(array, wanted)
-    if kind not in "buifc" or (kind == "c" and wanted.kind != "complex"):
-        raise DtypeError(f"this data cannot become {wanted}", where=caller_origin(), found=str(array.dtype))
+    if target_type.kind in ("signed", "unsigned") and _holds_integers(array):
+        raise _integer_range_error(array, target_type)
+    if kind not in "buifc" or (kind == "c" and target_type.kind != "complex"):
+        raise DtypeError(f"this data cannot become {target_type}", where=caller_origin(), found=str(array.dtype))
     with np.errstate(all="ignore"):
-        result = np.array(array, dtype=wanted.dtype, order="C")
-    if wanted.kind in ("signed", "unsigned") and array.dtype != wanted.dtype:
-        _require_in_range(result != (np.trunc(array) if kind == "f" else array), array, wanted)
+        result = np.array(array, dtype=target_type.dtype, order="C")
+    if target_type.kind in ("signed", "unsigned") and array.dtype != target_type.dtype:
+        _require_in_range(result != (np.trunc(array) if kind == "f" else array), array, target_type)
     return result
 
 
-def _require_in_range(wrong: np.ndarray[Any, Any], array: np.ndarray[Any, Any], wanted: Scalar) -> None:
+def _require_in_range(wrong: np.ndarray[Any, Any], array: np.ndarray[Any, Any], target_type: Scalar) -> None:
     """Raises if any number does not fit the type."""
     if wrong.any():
         offender = np.asarray(array[wrong]).reshape(-1)[0]
-        raise NumberRangeError(f"{offender} is out of the range of {wanted.long_name}", where=caller_origin())
+        raise NumberRangeError(f"{offender} is out of the range of {target_type.long_name}", where=caller_origin())
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
@@ -256,15 +266,17 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None =
         fill_value = fill_value.item()
     if not isinstance(fill_value, Number):
         raise UsageError("`full` takes a number", where=caller_origin(), found=repr(fill_value))
-    wanted = default_type(fill_value) if dtype is None else dtype_from(dtype, "full")
-    return place_on(wrap(make_strong(number_node(_convert_fill_value(fill_value, wanted), wanted, sizes))), device)
+    target_type = default_type(fill_value) if dtype is None else dtype_from(dtype, "full")
+    return place_on(
+        wrap(make_strong(number_node(_convert_fill_value(fill_value, target_type), target_type, sizes))), device
+    )
 
 
-def _convert_fill_value(value: Number, wanted: Scalar) -> Number:
-    """Floats without a fraction may be converted to integers, as in `asarray`."""
-    if wanted.kind in ("signed", "unsigned") and isinstance(value, float) and value.is_integer():
+def _convert_fill_value(value: Number, target_type: Scalar) -> Number:
+    """Converts a fill value for the wanted type: floats without a fraction may become integers, as in `asarray`."""
+    if target_type.kind in ("signed", "unsigned") and isinstance(value, float) and value.is_integer():
         return int(value)
-    return bool(value) if wanted.kind == "bool" and value in (0, 1) else value
+    return bool(value) if target_type.kind == "bool" and value in (0, 1) else value
 
 
 _KIND_RANK = {"bool": 0, "signed": 1, "unsigned": 1, "float": 2, "complex": 3}
@@ -273,14 +285,14 @@ _KIND_RANK = {"bool": 0, "signed": 1, "unsigned": 1, "float": 2, "complex": 3}
 def _broadcast_scalar(value: Tensor, sizes: tuple[Size, ...], dtype: Any) -> Tensor:
     if value.shape != ():
         raise ShapeError("`full` takes a single number", where=caller_origin(), found=f"shape {value.shape}")
-    wanted = None if dtype is None else dtype_from(dtype, "full")
-    if wanted is not None and _KIND_RANK[value.dtype.kind] > _KIND_RANK[wanted.kind]:
+    target_type = None if dtype is None else dtype_from(dtype, "full")
+    if target_type is not None and _KIND_RANK[value.dtype.kind] > _KIND_RANK[target_type.kind]:
         raise DtypeError(
-            f"`full` cannot make a {value.dtype.kind} {wanted}",
+            f"`full` cannot convert a {value.dtype.kind} value to {target_type}",
             where=caller_origin(),
             help="cast it first: lg.astype(value, dtype)",
         )
-    return wrap(broadcast_to(_convert_tensor(value, wanted, None).node, sizes))
+    return wrap(broadcast_to(_convert_tensor(value, target_type, None).node, sizes))
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -313,14 +325,14 @@ def empty(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor
     sizes = normalise_shape(shape, "empty")
     if any(isinstance(size, Dimension) for size in sizes):
         return _constant(sizes, 0, dtype, device, "empty")
-    wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "empty")
-    return place_on(wrap_array(np.zeros(sizes, wanted.dtype)), device)  # type: ignore[arg-type]
+    target_type = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "empty")
+    return place_on(wrap_array(np.zeros(sizes, target_type.dtype)), device)  # type: ignore[arg-type]
 
 
 def _constant(shape: Any, value: int, dtype: Any, device: str | None, user: str) -> Tensor:
-    wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, user)
-    number = bool(value) if wanted.kind == "bool" else value
-    return place_on(wrap(make_strong(number_node(number, wanted, normalise_shape(shape, user)))), device)
+    target_type = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, user)
+    number = bool(value) if target_type.kind == "bool" else value
+    return place_on(wrap(make_strong(number_node(number, target_type, normalise_shape(shape, user)))), device)
 
 
 def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Tensor functions with custom derivatives, in either mode."""
+"""`custom_vjp` and `custom_jvp`: tensor functions with user-defined derivative rules."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from livegrad.tensors.tracing import (
     result_node,
 )
 
-# A rule may call its own function, which carries the rule again: up to this order of derivative, then plainly.
+# A rule may call its own function. Calls nested up to this depth carry the rule, deeper calls do not.
 _MAX_NESTING = 3
 
 
 class _Depth(threading.local):
-    """How many rules of one function are being traced inside each other, on this thread."""
+    """The nesting depth of rules of one function that are being traced on this thread."""
 
     inside = 0
 
 
 class _Custom:
-    """What both kinds share: arguments as nodes, and the call that carries the rule."""
+    """The common base: converts arguments to nodes and builds the call that carries the rule."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         require_callable(function, type(self).__name__)
         self._function = function
         self._depth = _Depth()
         self._name = name_of(function)
-        update_wrapper(self, function, updated=())  # its name, not its attributes: those of a `jit` would replace ours
+        update_wrapper(self, function, updated=())  # not the `__dict__`: attributes of a `Jitted` would replace ours
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name}>"
@@ -55,7 +55,7 @@ class _Custom:
         return [result_node(leaf, self._name) for leaf in flatten(tree)[0]]
 
     def _leaves(self, tree: Any, like: Structure) -> list[Any]:
-        """The leaves of a rule's result, after checking its tree structure."""
+        """Flattens a rule's result; raises if its tree structure differs from `like`."""
         leaves, structure = flatten(tree)
         if structure != like:
             what = f"the rule of `{self._name}` returns the wrong tree structure"
@@ -63,7 +63,7 @@ class _Custom:
         return leaves
 
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The arguments by position, as rules take them."""
+        """Binds all arguments by position, because rules take positional arguments only."""
         if not kwargs:
             return args
         try:
@@ -99,7 +99,9 @@ class _Custom:
         raise NotImplementedError
 
     def _missing(self, method: str) -> UsageError:
-        return UsageError(f"`{self._name}` has no rule yet", where=caller_origin(), help=f"give it one with {method}")
+        return UsageError(
+            f"`{self._name}` has no derivative rule", where=caller_origin(), help=f"define it with {method}"
+        )
 
 
 class custom_vjp(_Custom):
@@ -122,7 +124,7 @@ class custom_vjp(_Custom):
         self._rule: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
-        """Gives the rule."""
+        """Sets the rule."""
         self._rule = forward, backward
 
     def _call(self, args: tuple[Any, ...]) -> Any:
@@ -142,7 +144,7 @@ class custom_vjp(_Custom):
         back_saved, back_cotangents, back_results = self._trace_backward(
             backward, saved_arguments, results, result_structure, arguments
         )
-        # What the backward rule takes from around it is saved as well: a rule is a closed function.
+        # Values that the backward rule captures are saved too, because a rule is a closed function.
         extra = captured_values([*back_saved, *back_cotangents], back_results)
         captures = captured_values(inputs, [*results, *saved, *extra])
         parameters = [*inputs, *captures]
@@ -167,8 +169,9 @@ class custom_vjp(_Custom):
         result_structure: Structure,
         arguments: Arguments,
     ) -> tuple[tuple[Node, ...], tuple[Node, ...], list[Node]]:
-        """The inputs of the rule (saved values, cotangents of differentiable results), and the cotangents that it
-        returns.
+        """Traces the backward rule.
+
+        Returns its inputs (saved values, and cotangents of differentiable results) and the cotangents that it returns.
         """
         back_saved = placeholders([node.type for node in saved_arguments.nodes])
         differentiable = [node for node in results if is_differentiable(node.type)]
@@ -185,12 +188,12 @@ class custom_vjp(_Custom):
         parts: list[Any] = []  # one for each leaf of the arguments
         for part, child in zip(returned, children, strict=True):
             parts += [None] * _leaf_count(child) if part is None else self._leaves(part, child)
-        wanted = [part for part, stays in zip(parts, arguments.is_static, strict=True) if not stays]
+        leaf_cotangents = [part for part, stays in zip(parts, arguments.is_static, strict=True) if not stays]
         results_of_rule = [
             zero(differential_of(node.type))
             if part is None
             else convert_like(part, differential_of(node.type), self._name)
-            for node, part in zip(arguments.nodes, wanted, strict=True)
+            for node, part in zip(arguments.nodes, leaf_cotangents, strict=True)
             if is_differentiable(node.type)
         ]
         return back_saved, back_cotangents, results_of_rule
@@ -215,7 +218,7 @@ class custom_jvp(_Custom):
         self._rule: Callable[..., Any] | None = None
 
     def defjvp(self, rule: Callable[..., Any]) -> None:
-        """Gives the rule."""
+        """Sets the rule."""
         self._rule = rule
 
     def _call(self, args: tuple[Any, ...]) -> Any:
@@ -255,7 +258,7 @@ class custom_jvp(_Custom):
 
 
 def _directions(arguments: Arguments, tangents: Sequence[Node]) -> list[Any]:
-    """A tangent for each leaf of the arguments: None for leaves without a derivative, zero for Python floats."""
+    """Returns a tangent for each leaf of the arguments: None for non-differentiable leaves, zero for Python floats."""
     remaining, nodes = iter(tangents), iter(arguments.nodes)
     directions: list[Any] = []
     for leaf, stays in zip(arguments.leaves, arguments.is_static, strict=True):

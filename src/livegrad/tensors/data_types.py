@@ -1,6 +1,6 @@
-"""Functions on element types: casts, promotion, limits and capabilities.
+"""Data type functions of the tensor namespace: casts, promotion, limits and capabilities.
 
-Part of the tensor namespace. A dtype is the scalar type of the IR itself.
+A dtype is the scalar type of the IR itself.
 """
 
 from __future__ import annotations
@@ -57,24 +57,26 @@ def astype(x: Any, dtype: Any, /, *, copy: builtins.bool = True, device: str | N
     >>> lg.astype(lg.asarray([1.7, -1.7]), lg.int32)
     Tensor([ 1, -1], dtype=int32)
     """
-    wanted = dtype_from(dtype, "astype")
+    target_type = dtype_from(dtype, "astype")
     node = number_node(x, f64) if x.__class__ is float else weak_node_of(x, "astype")
     element = scalar_of(node.type)
     assert element is not None
     if is_weak(node) and element.kind != "complex":
-        return place_on(wrap(make_strong(node if element is wanted else cast(node, type=wanted))), device)
-    if element is wanted:
+        return place_on(wrap(make_strong(node if element is target_type else cast(node, type=target_type))), device)
+    if element is target_type:
         return place_on(x if isinstance(x, Tensor) and not copy else wrap(node), device)
-    if element.kind == "complex" and wanted.kind == "bool":
+    if element.kind == "complex" and target_type.kind == "bool":
         return place_on(wrap(not_equal(node, zero(node.type))), device)
-    if element.kind == "complex" and wanted.kind != "complex":
+    if element.kind == "complex" and target_type.kind != "complex":
         help = "take lg.real or lg.imag first"
-        raise DtypeError(f"complex numbers cannot be converted to {name_of(wanted)}", where=caller_origin(), help=help)
-    return place_on(wrap(cast(node, type=wanted)), device)
+        raise DtypeError(
+            f"complex numbers cannot be converted to {name_of(target_type)}", where=caller_origin(), help=help
+        )
+    return place_on(wrap(cast(node, type=target_type)), device)
 
 
 def name_of(dtype: Scalar) -> str:
-    """A dtype's name in the Array API.
+    """Returns the Array API name of a dtype.
 
     >>> from livegrad.ir.types import f32
     >>> name_of(f32)
@@ -114,7 +116,7 @@ class FloatInfo:
 
 @dataclass(frozen=True)
 class IntegerInfo:
-    """Returns the limits of an integer type.
+    """The limits of an integer type.
 
     >>> import livegrad as lg
     >>> lg.iinfo(lg.int8).max
@@ -202,22 +204,22 @@ def result_type(*arrays_and_dtypes: Any) -> Scalar:
 
 
 class NamespaceInfo:
-    """What this namespace can do: see `lg.__array_namespace_info__`."""
+    """The capabilities of this namespace, returned by `lg.__array_namespace_info__`."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Boolean masks and data-dependent shapes work: they execute what the shape depends on."""
+        """Returns the supported features. Data-dependent shapes work: they execute what the shape depends on."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> str:
-        """Where tensors live unless told otherwise."""
+        """Returns the device of tensors that are created without one."""
         return DEFAULT_DEVICE
 
     def devices(self) -> tuple[str, ...]:
-        """Where tensors can live."""
+        """Returns the devices that every machine has."""
         return DEVICES
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, Scalar]:
-        """What Python numbers and indices become."""
+        """Returns the types of Python numbers and indices."""
         require_device(device)
         return {
             "real floating": DEFAULT_FLOAT,
@@ -227,14 +229,14 @@ class NamespaceInfo:
         }
 
     def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, Scalar]:
-        """The types of a kind, or of several, by name; all of them for None. Only those that the standard names."""
+        """Returns the standard's types of a kind, of several kinds, or for None of all kinds, by name."""
         require_device(device)
         kind_names = kind if isinstance(kind, tuple) else tuple(_KINDS) if kind is None else (kind,)
-        wanted = {each for name in kind_names for each in _kinds_of(name)}
+        target_type = {each for name in kind_names for each in _kinds_of(name)}
         return {
             name_of(scalar): scalar
             for scalar in SCALARS.values()
-            if scalar.kind in wanted and name_of(scalar) in _STANDARD_NAMES
+            if scalar.kind in target_type and name_of(scalar) in _STANDARD_NAMES
         }
 
 

@@ -1,6 +1,6 @@
-"""Numbers with a declared type: `float` annotations mean float64, `complex` complex128.
+"""Converts arguments to annotated types: parameters annotated `float` take float64, `complex` complex128.
 
-Transforms, loops and blocks check this before they call a function. All other Python numbers are weakly typed (see
+Transforms, loops and blocks do this before they call a function. All other Python numbers are weakly typed (see
 `weak_types`).
 """
 
@@ -22,7 +22,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 def convert_declared_numbers(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, traced_only: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a function, with numbers in the types that it declares; `traced_only`: not those of Python.
+    """Converts number arguments to the types that a function declares; with `traced_only`, only traced numbers.
 
     >>> import livegrad as lg
     >>> def scaled(x, by: float): return x * by
@@ -46,7 +46,7 @@ def convert_declared_numbers(
 
 
 def convert_declared_number(function: Callable[..., Any], index: int, value: Any) -> Any:
-    """One argument of a function, in the type that it declares for it."""
+    """Converts one argument to the type that the function declares for it."""
     return convert_declared_numbers(function, [None] * index + [value], {})[0][index]
 
 

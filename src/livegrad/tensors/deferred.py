@@ -1,8 +1,7 @@
-"""Tensors whose node is made when it is first asked for: elements of computed tensors, results of compiled calls, and
-ops over small data.
+"""Tensors whose nodes are created on demand: elements of computed tensors, results of compiled calls, and deferred ops.
 
-Most of them are read at once, as in `float(x[i])`, and never become part of a graph. `Tensor._deferred` holds what is
-here; `Tensor._node` is not set until then.
+Most are read immediately, as in `float(x[i])`, and never become part of a graph. `Tensor._deferred` holds the source;
+`Tensor._node` stays unset until a graph needs it.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ from livegrad.ir.source_lines import ambient, created_at, originating_from
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import bf16
 from livegrad.lazy.deferred_ops import DeferredOp, create_deferred_node, current_value, find_holder
-from livegrad.lazy.execution import execute_node, watch
+from livegrad.lazy.execution import execute_node
 from livegrad.lazy.holders import register_holder
 from livegrad.lazy.lazy_values import Array, Leaf, cached_value, clock, leaf_node, read_leaf
+from livegrad.lazy.nan_checks import watch
 from livegrad.lazy.small_graphs import compute_deferred
 
-# (the node or deferred op that it is an element or a row of, integers that index it, the author's line),
-# (the data, its type, the author's line), or (a deferred op, None, the author's line)
+# Each with the source locations of the tensor: (node or deferred op, integer indices into it, locations),
+# (array, its type, locations), or (deferred op, None, locations).
 Deferred = tuple[Any, Any, tuple[SourceLocation, ...]]
 
 
@@ -37,11 +37,11 @@ def _indexing() -> Any:
 
 
 def find_host_value(node: Node) -> Array | None:
-    """The value of a node if it is known and lies on the host."""
+    """Returns the value of a node if it is cached and on the host, otherwise None."""
     if node.op is input_op:
         leaf = node.attributes[0][1]
         if leaf.__class__ is not Leaf:
-            return None  # of a function that is traced
+            return None  # a parameter of a function that is being traced
         array: Any = read_leaf(leaf) if leaf.ancestors else leaf.array
     else:
         array = None if node.cell is None else cached_value(node)
@@ -49,7 +49,7 @@ def find_host_value(node: Node) -> Array | None:
 
 
 class _Keeper:
-    """Holds a node while it is computed, as a tensor does."""
+    """Holds a node during its computation, in place of a tensor."""
 
     __slots__ = ("__weakref__", "_deferred", "_node")
     requires_grad = False
@@ -64,7 +64,7 @@ class _Keeper:
 
 
 def compute_now(op: DeferredOp) -> Array | None:
-    """The value of a deferred op, computed if need be; None if the tensor's node has to say it."""
+    """Returns the value of a deferred op, and computes it if possible; None if the tensor needs its node for this."""
     value = op.value
     if value is not None:
         return value if op.stamp == clock.now else None
@@ -73,40 +73,40 @@ def compute_now(op: DeferredOp) -> Array | None:
     value, graph = compute_deferred(op)
     if graph is None:
         return value
-    # The first graph of its structure. It keeps the values that those after it keep, so that it is found for them.
-    keepers = [_Keeper(create_deferred_node(kept)) for kept in graph.outputs if find_holder(kept) is None]  # type: ignore[arg-type]
+    # The first graph of its structure: holding the same nodes as later graphs will gives it the same cache key.
+    keepers = [_Keeper(create_deferred_node(output)) for output in graph.outputs if find_holder(output) is None]  # type: ignore[arg-type]
     value = execute_node(create_deferred_node(op))
     del keepers
     return value if value.__class__ is np.ndarray else None  # type: ignore[return-value]
 
 
-def element_index(source: Any, before: tuple[int, ...], key: Any) -> tuple[int, ...] | None:
-    """The integers that pick the element or row `source[before][key]` of a computed node. None for any other key, for
-    one that is out of range, and if there is no value for NumPy to index.
+def element_index(source: Any, prefix: tuple[int, ...], key: Any) -> tuple[int, ...] | None:
+    """Returns the integer indices of the element or row `source[before][key]` of a computed node.
 
-    That the value is still good is found when it is read.
+    Returns None for other keys, for indices out of range, and if there is no value for NumPy to index. Whether the
+    value is still valid is checked when it is read.
     """
     if source.__class__ is DeferredOp:
-        if source.type.element is bf16:  # which NumPy does not know
+        if source.type.element is bf16:  # NumPy has no bfloat16
             return None
         shape = source.type.shape
     else:
         if source.op is input_op:
             leaf = source.attributes[0][1]
-            array: Any = leaf.array if leaf.__class__ is Leaf else None  # else of a function that is traced
+            array: Any = leaf.array if leaf.__class__ is Leaf else None  # None: a parameter of a traced function
         else:
             array = None if source.cell is None else source.cell.value
         if array.__class__ is not np.ndarray or array.dtype.kind == "V":
             return None
         shape = array.shape
-    if key.__class__ is int and not before and shape:
+    if key.__class__ is int and not prefix and shape:
         return (key,) if -shape[0] <= key < shape[0] else None
-    return integer_index(before, key, shape)
+    return integer_index(prefix, key, shape)
 
 
-def integer_index(before: tuple[int, ...], key: Any, shape: tuple[Any, ...]) -> tuple[int, ...] | None:
-    """The integers `before` and those of a key, if they pick an element or row of an array of this shape; else None."""
-    index = before + (key if key.__class__ is tuple else (key,))
+def integer_index(prefix: tuple[int, ...], key: Any, shape: tuple[Any, ...]) -> tuple[int, ...] | None:
+    """Joins the integers `before` and those of a key if they index an element or row of this shape, else None."""
+    index = prefix + (key if key.__class__ is tuple else (key,))
     if not index or len(index) > len(shape):
         return None
     for number, size in zip(index, shape):  # noqa: B905  # the first axes are indexed
@@ -116,7 +116,7 @@ def integer_index(before: tuple[int, ...], key: Any, shape: tuple[Any, ...]) -> 
 
 
 def number_of(deferred: Deferred) -> Any:
-    """A deferred number as a Python number; None if it is none, or is not known any more."""
+    """Returns a deferred scalar as a Python number; None if it is not a scalar or its value is no longer cached."""
     source, index, _ = deferred
     if source.__class__ is np.ndarray:
         return _scalar_in(source)
@@ -130,14 +130,14 @@ def number_of(deferred: Deferred) -> Any:
 
 
 def _scalar_in(array: Array) -> Any:
-    """The only element of an array without dimensions; None for others, and for bfloat16, which NumPy does not know."""
+    """Returns the element of a zero-dimensional array; None for other arrays and for bfloat16, which NumPy lacks."""
     return array.item() if not array.shape and array.dtype.kind != "V" else None
 
 
 def read_deferred(deferred: Deferred, *, compute: bool = False) -> Array | None:
-    """The value as a dense read-only array; None if it is not known, or not any more.
+    """Returns the value as a dense read-only array; None if it is not cached.
 
-    With `compute`, deferred ops are computed if they can be without a graph.
+    With `compute`, deferred ops are computed if that needs no graph.
     """
     source, index, _ = deferred
     if source.__class__ is np.ndarray:
@@ -157,7 +157,7 @@ def read_deferred(deferred: Deferred, *, compute: bool = False) -> Array | None:
 
 
 def deferred_type(deferred: Deferred) -> TensorType:
-    """The type of the tensor."""
+    """Returns the type of a deferred tensor."""
     source, index, _ = deferred
     if source.__class__ is np.ndarray:
         return index
@@ -168,7 +168,7 @@ def deferred_type(deferred: Deferred) -> TensorType:
 
 
 def make_deferred_node(deferred: Deferred) -> Node:
-    """The node that would have been made at the author's line."""
+    """Creates the node of a deferred tensor, with the source location of the tensor."""
     source, index, origins = deferred
     if source.__class__ is DeferredOp:
         source_node = create_deferred_node(source)

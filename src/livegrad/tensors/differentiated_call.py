@@ -1,7 +1,6 @@
-"""One call of a function on tensors under differentiation: its placeholders, its graph, and the derivative of that.
+"""Traces one call of a function with placeholders, and differentiates the resulting graph.
 
-In: a function, its arguments, and which of them it is differentiated by. `transforms.py` and `vmapping.py` use it, and
-`backward` of tensors.
+`transforms.py`, `vmapping.py` and `Tensor.backward` use it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Arguments = int | Sequence[int]
 
 
 class DifferentiatedCall:
-    """A call of a function with placeholders in place of the arguments that it is differentiated by."""
+    """A call of a function with placeholders for the arguments at `argnums`."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, argnums: Arguments) -> None:
         self.name = name_of(function)
@@ -52,7 +51,7 @@ class DifferentiatedCall:
         args, kwargs = bind_by_position(function, *convert_declared_numbers(function, args, kwargs), argnums)
         positions = argument_positions(argnums, len(args), self.name)
         leaves, self.structure = flatten(tuple(args[position] for position in positions))
-        # A Python float takes the type of what it meets inside, if no tensor among the arguments decides.
+        # Without float tensors among the arguments, a Python float stays weakly typed inside the function.
         has_common_type = common_float_type((args, kwargs)) is not None
         numbers = [
             convert_number(leaf, f64) if not has_common_type and is_weak_float(leaf) else None for leaf in leaves
@@ -71,7 +70,7 @@ class DifferentiatedCall:
             self.returned = tree_map(_to_default_type, call_users(function, arguments, kwargs))
 
     def close(self, result: Any) -> Traced:
-        """A part of what was returned as a function of the inputs."""
+        """Returns a part of the result as a function of the inputs."""
         return close(self.name, self.inputs, result)
 
     def active(self, traced: Traced) -> tuple[bool, ...]:
@@ -88,7 +87,7 @@ class DifferentiatedCall:
         return [*gradients[:first], *input_gradients]
 
     def directions(self, tangents: Sequence[Any]) -> list[Node]:
-        """Tangents as nodes of the types of the arguments."""
+        """Converts tangents to nodes of the argument types."""
         nodes = [convert_like(leaf, node.type, "jvp") for leaf, node in zip(tangents, self.nodes, strict=True)]
         pairs = zip(nodes, self._weak, strict=True)
         return [cast(n, type=f64) if weak and _is_float_number(n) else n for n, weak in pairs]
@@ -98,14 +97,14 @@ class DifferentiatedCall:
         return parts[0] if self.is_single else parts
 
     def at_arguments(self, result: Any) -> Any:
-        """A part of what was returned, at the arguments themselves."""
+        """Evaluates a part of the result at the actual arguments."""
         traced = self.close(result)
         results = inline(traced.function, [*self.nodes, *traced.captures])
         return unflatten(traced.structure, (wrap(make_strong(node)) for node in results))
 
 
 def _to_default_type(leaf: Any) -> Any:
-    """A weakly typed number in the default type, as outside of the function that returned it."""
+    """Converts a weakly typed result to the default type, which it has outside the function."""
     return wrap(give_default_type(leaf.node)) if isinstance(leaf, Tensor) and is_weak(leaf.node) else leaf
 
 
@@ -114,17 +113,17 @@ def _is_float_number(node: Node) -> bool:
     return scalar is not None and scalar.kind == "float" and not shape_of(node.type)
 
 
-# Differentiation is repeated for the same graph whenever a transform is called in a loop.
+# A transform that is called in a loop differentiates the same graph each time.
 @cached_derivation(256)
 def _pull_back(function: Function, active: tuple[bool, ...], with_value: bool) -> Function:
-    written = loops_by_point(with_derivatives_written(function))
-    return reverse.pull_back(written, active, with_value=with_value)
+    lowered = loops_by_point(with_derivatives_written(function))
+    return reverse.pull_back(lowered, active, with_value=with_value)
 
 
 @cached_derivation(256)
 @propagates_lines
 def push_forward(function: Function, active: tuple[bool, ...]) -> Function:
-    """(arguments, tangents of the active ones) → (results, a tangent for each)."""
+    """Returns the function (arguments, tangents of active arguments) → (results, a tangent for each result)."""
     derived, flags = forward.push_forward(with_derivatives_written(function), active)
     number = len(function.results)
     remaining = iter(derived.results[number:])
@@ -135,14 +134,14 @@ def push_forward(function: Function, active: tuple[bool, ...]) -> Function:
 
 
 def forget_derivatives() -> None:
-    """Drops the derivatives that are kept for the next call, and their parts."""
+    """Clears the cache of derivatives."""
     forget_derivations()
 
 
 def bind_by_position(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Arguments
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A call whose named arguments that `argnums` counts are passed by position.
+    """Moves keyword arguments to positions, as far as `argnums` refers to them.
 
     >>> bind_by_position(lambda x, y, z: x, (1.0,), {"z": 3.0, "y": 2.0}, 1)
     ((1.0, 2.0, 3.0), {})
@@ -163,7 +162,7 @@ def bind_by_position(
 
 
 def argument_positions(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
-    """The positions of arguments, counted from the front; one that there is not is refused."""
+    """Returns the argument positions, counted from the front; raises for positions that do not exist."""
     argnum_list = argnums if isinstance(argnums, Iterable) and not isinstance(argnums, str) else (argnums,)
     positions = tuple(require_integer(position, name, "argnums") for position in argnum_list)
     for position in positions:
@@ -172,7 +171,7 @@ def argument_positions(argnums: Arguments, number: int, name: str) -> tuple[int,
                 f"`{name}` was called with {number} positional arguments",
                 where=caller_origin(),
                 found=f"argnums {argnums}",
-                help="argnums counts the arguments from 0",
+                help="argnums counts arguments from 0",
             )
     return tuple(position % number for position in positions)
 
@@ -225,7 +224,7 @@ def require_types(nodes: Sequence[Node], types: Sequence[Any], role: str) -> Non
 
 
 def gradient_by_nodes(loss: Tensor, variables: Sequence[Node]) -> list[Node]:
-    """The gradient of a computed graph with respect to nodes inside it: what `backward` uses."""
+    """Computes the gradient of a graph with respect to nodes inside it, for `backward`."""
     traced = close("loss", variables, loss)
     active = (True,) * len(variables) + (False,) * len(traced.captures)
     derived = _pull_back(traced.function, active, False)

@@ -1,6 +1,6 @@
 """Element types under their Array API names, and type promotion.
 
-A dtype is the scalar type of the IR. Python numbers are weakly typed: they take the type of the tensor they are
+A dtype is the scalar type of the IR. Python numbers are weakly typed: they take the type of the tensor that they are
 combined with.
 """
 
@@ -40,7 +40,7 @@ float16, float32, float64 = f16, f32, f64
 bfloat16 = bf16
 complex64, complex128 = c64, c128
 
-# What Python's own numbers become when nothing beside them says otherwise.
+# The types of Python numbers that are not combined with a tensor.
 DEFAULT_FLOAT, DEFAULT_INTEGER, DEFAULT_COMPLEX, DEFAULT_INDEX = f32, i64, c64, i64
 
 _SIGNED = {8: i8, 16: i16, 32: i32, 64: i64}
@@ -49,10 +49,10 @@ _INTEGER_KINDS = ("signed", "unsigned")
 
 @lru_cache(maxsize=1024)
 def common_type(first: Scalar, second: Scalar) -> Scalar | None:
-    """The type that holds both, or None when there is none: a u64 meets no signed integer.
+    """Returns the type that two types promote to, or None: u64 and signed integers have no common type.
 
-    Mixed kinds go to the wider kind: an integer beside a float becomes that float, a float beside a complex number
-    that complex type.
+    Mixed kinds promote to the wider kind: an integer and a float give the float type, a float and a complex number give
+    a complex type.
 
     >>> common_type(i8, u8), common_type(i64, f32), common_type(f64, c64)
     (i16, f32, c128)
@@ -63,7 +63,7 @@ def common_type(first: Scalar, second: Scalar) -> Scalar | None:
     if "bool" in kinds:
         return second if first.kind == "bool" else first
     if {first, second} == {f16, bf16}:
-        return f32  # one has the digits, the other the range
+        return f32  # float16 has more precision, bfloat16 more range
     if len(kinds) == 1:
         return first if first.bits >= second.bits else second
     if kinds == set(_INTEGER_KINDS):
@@ -78,7 +78,7 @@ def common_type(first: Scalar, second: Scalar) -> Scalar | None:
 
 
 def promote_types(first: Scalar, second: Scalar, user: str) -> Scalar:
-    """`common_type`, with an error where there is none."""
+    """Returns the common type of two types; raises if there is none."""
     common = common_type(first, second)
     if common is None:
         raise DtypeError(
@@ -90,7 +90,7 @@ def promote_types(first: Scalar, second: Scalar, user: str) -> Scalar:
 
 
 def weak_type(number: bool | int | float | complex, beside: Scalar) -> Scalar:
-    """The type in which a Python number and a tensor of `beside` meet."""
+    """Returns the type of an operation on a Python number and a tensor with the element type `beside`."""
     if isinstance(number, bool) or beside.kind == "complex":
         return beside
     if isinstance(number, complex):
@@ -101,7 +101,7 @@ def weak_type(number: bool | int | float | complex, beside: Scalar) -> Scalar:
 
 
 def default_type(number: bool | int | float | complex) -> Scalar:
-    """The type of a Python number that stands alone."""
+    """Returns the type of a Python number that is not combined with a tensor."""
     if isinstance(number, bool):
         return bool_
     if isinstance(number, int):
@@ -114,7 +114,7 @@ _PYTHON_NAMES: dict[str, Any] = {type.__name__: type for type in _PYTHON_TYPES}
 
 
 def dtype_from(dtype: Any, user: str) -> Scalar:
-    """A dtype as people write it: one of ours, of NumPy, a name, or Python's float, int, bool or complex.
+    """Converts a dtype argument: a scalar type, a NumPy type, a name, or Python's float, int, bool or complex.
 
     >>> dtype_from("float64", "zeros"), dtype_from(float, "zeros"), dtype_from("float", "zeros")
     (f64, f32, f32)
@@ -124,7 +124,7 @@ def dtype_from(dtype: Any, user: str) -> Scalar:
     if isinstance(dtype, str):
         if dtype == bf16.long_name:
             return bf16
-        dtype = _PYTHON_NAMES.get(dtype, dtype)  # "float" is what `float` is, here as elsewhere
+        dtype = _PYTHON_NAMES.get(dtype, dtype)  # "float" means `float`, as in NumPy
     builtin_scalar = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
     if builtin_scalar is not None:
         return builtin_scalar

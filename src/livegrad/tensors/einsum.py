@@ -1,6 +1,6 @@
-"""Einstein summation: `einsum("ij,jk->ik", a, b)`, contracted pair by pair with matrix products.
+"""Einstein summation, `einsum("ij,jk->ik", a, b)`: contracts operands pair by pair with matrix products.
 
-Part of the tensor namespace. A pair without a summed index is an elementwise product, which fuses with its neighbours.
+A pair without a summed index is an elementwise product, which fuses with its neighbours.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Axis = str  # a letter, or "0", "1", … for the dimensions of an ellipsis, coun
 
 @dataclass(frozen=True)
 class _Term:
-    """A factor of the product: a node and the name of each of its dimensions, no two the same."""
+    """A factor of the product: a node with a distinct name for each dimension."""
 
     node: Node
     axes: tuple[Axis, ...]
@@ -58,18 +58,18 @@ def einsum(subscripts: str, /, *operands: Any) -> Tensor:
     ]
     while len(terms) > 1:
         first, second = _cheapest_pair(terms, sizes)
-        rest = [term for position, term in enumerate(terms) if position not in (first, second)]
-        needed = set(output).union(*(term.axes for term in rest))
-        terms = [*rest, _contract(terms[first], terms[second], needed)]
+        other_terms = [term for position, term in enumerate(terms) if position not in (first, second)]
+        needed_axes = set(output).union(*(term.axes for term in other_terms))
+        terms = [*other_terms, _contract(terms[first], terms[second], needed_axes)]
     (result,) = terms
     return wrap(_permute_term(result, output))
 
 
-# --- the letters -----------------------------------------------------------------------------------------------------
+# --- subscripts ------------------------------------------------------------------------------------------------------
 
 
 def _parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[tuple[Axis, ...]], tuple[Axis, ...]]:
-    """The names of each operand's dimensions, and of the result's."""
+    """Parses subscripts to the dimension names of each operand and of the result."""
     text = subscripts.replace(" ", "") if isinstance(subscripts, str) else ""
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -84,11 +84,11 @@ def _parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[tuple[Axis, ...]
     output = (*before, *(ellipsis_axes if ellipsis else ()), *after)
     input_axes = {axis for axes in inputs for axis in axes}
     if not re.fullmatch("[A-Za-z]*", before + after) or len(set(output)) != len(output):
-        raise _subscript_error(subscripts, f"the result `{right}` names a dimension twice, or not by a letter")
-    if ellipsis_axes and not ellipsis:
         raise _subscript_error(
-            subscripts, "the result leaves the ellipsis out", help="write ... on the right, or sum first"
+            subscripts, f"the result `{right}` repeats a letter, or contains a character that is not one"
         )
+    if ellipsis_axes and not ellipsis:
+        raise _subscript_error(subscripts, "the result omits the ellipsis", help="write ... on the right, or sum first")
     if not input_axes.issuperset(output):
         raise _subscript_error(subscripts, f"the result names `{min(set(output) - input_axes)}`, which no operand has")
     return inputs, output
@@ -98,7 +98,7 @@ def _axes(term: str, rank: int, subscripts: str) -> tuple[Axis, ...]:
     before, ellipsis, after = term.partition("...")
     letters = before + after
     if not re.fullmatch("[A-Za-z]*", letters):
-        raise _subscript_error(subscripts, f"`{term}` is not made of letters and at most one ellipsis")
+        raise _subscript_error(subscripts, f"`{term}` must consist of letters and at most one ellipsis")
     if len(letters) > rank or (not ellipsis and len(letters) != rank):
         raise _subscript_error(subscripts, f"`{term}` names {len(letters)} dimensions of a tensor with {rank}")
     return (*before, *(str(index) for index in reversed(range(rank - len(letters)))), *after)
@@ -109,14 +109,14 @@ def _subscript_error(subscripts: Any, problem: str, help: str | None = None) -> 
 
 
 def _sizes(subscripts: str, inputs: Sequence[tuple[Axis, ...]], nodes: Sequence[Node]) -> dict[Axis, Size]:
-    """The size of each named dimension; a size of one broadcasts."""
+    """Returns the size of each named dimension; a size of one broadcasts."""
     sizes: dict[Axis, Size] = {}
     for axes, node in zip(inputs, nodes, strict=True):
         for axis, size in zip(axes, shape_of_node(node), strict=True):
             size_before = sizes.get(axis, 1)
             if size_before != 1 and size not in (1, size_before):
                 name = f"dimension {axis} of the ellipsis, from the last," if axis.isdigit() else f"`{axis}`"
-                shapes = " and ".join(str(shape_of_node(each)) for each in nodes)
+                shapes = " and ".join(str(shape_of_node(batch_sizes)) for batch_sizes in nodes)
                 raise ShapeError(
                     f"`einsum` got two sizes for {name} of {subscripts!r}",
                     where=caller_origin(),
@@ -134,14 +134,14 @@ def _axes_of_others(inputs: Sequence[tuple[Axis, ...]], position: int) -> set[Ax
 
 
 def _broadcast_repeated_ones(node: Node, axes: tuple[Axis, ...], sizes: dict[Axis, Size]) -> Node:
-    """The node with dimensions of size one broadcast where its own letters repeat, so that a diagonal can be read."""
+    """Broadcasts dimensions of size one whose letter repeats within the operand, so that it has a diagonal."""
     shape = shape_of_node(node)
     full = tuple(sizes[a] if axes.count(a) > 1 else size for a, size in zip(axes, shape, strict=True))
     return node if full == shape else broadcast(node, shape=full, axes=tuple(range(len(full))))
 
 
 def _take_diagonals(node: Node, axes: tuple[Axis, ...]) -> _Term:
-    """The diagonal where a letter repeats, one pair of dimensions after the other."""
+    """Takes the diagonal for repeated letters, one pair of dimensions at a time."""
     while len(set(axes)) != len(axes):
         last = next(i for i in reversed(range(len(axes))) if axes.index(axes[i]) != i)
         first = axes.index(axes[last])
@@ -153,19 +153,21 @@ def _take_diagonals(node: Node, axes: tuple[Axis, ...]) -> _Term:
     return _Term(node, axes)
 
 
-def _sum_unneeded(term: _Term, needed: set[Axis]) -> _Term:
-    """The term, summed over dimensions that only it names."""
-    summed_axes = tuple(index for index, axis in enumerate(term.axes) if axis not in needed)
+def _sum_unneeded(term: _Term, needed_axes: set[Axis]) -> _Term:
+    """Sums a term over the dimensions that nothing else needs."""
+    summed_axes = tuple(index for index, axis in enumerate(term.axes) if axis not in needed_axes)
     if not summed_axes:
         return term
-    return _Term(reduce(term.node, kind="sum", axes=summed_axes), tuple(axis for axis in term.axes if axis in needed))
+    return _Term(
+        reduce(term.node, kind="sum", axes=summed_axes), tuple(axis for axis in term.axes if axis in needed_axes)
+    )
 
 
 # --- two terms -------------------------------------------------------------------------------------------------------
 
 
 def _cheapest_pair(terms: Sequence[_Term], sizes: dict[Axis, Size]) -> tuple[int, int]:
-    """The pair with the fewest multiplications; the first two if sizes are symbolic."""
+    """Returns the pair with the fewest multiplications; the first two terms if sizes are symbolic."""
     pairs = list(combinations(range(len(terms)), 2))
     if len(pairs) == 1 or not all(isinstance(size, int) for size in sizes.values()):
         return pairs[0]
@@ -176,14 +178,14 @@ def _cheapest_pair(terms: Sequence[_Term], sizes: dict[Axis, Size]) -> tuple[int
     return min(pairs, key=work)
 
 
-def _contract(first: _Term, second: _Term, needed: set[Axis]) -> _Term:
-    """The product of two terms, summed over dimensions that are no longer needed."""
-    # A dimension of one beside a larger one spreads: it takes no part in sums of products.
+def _contract(first: _Term, second: _Term, needed_axes: set[Axis]) -> _Term:
+    """Multiplies two terms and sums over dimensions that are no longer needed."""
+    # A dimension of size one that broadcasts against the other term is no dimension of the matrix product.
     first, second = _drop_broadcast_ones(first, second), _drop_broadcast_ones(second, first)
-    summed = tuple(axis for axis in first.axes if axis in second.axes and axis not in needed)
-    first = _sum_unneeded(first, needed | set(second.axes))
-    second = _sum_unneeded(second, needed | set(first.axes))
-    batch = tuple(axis for axis in first.axes if axis in second.axes and axis in needed)
+    summed = tuple(axis for axis in first.axes if axis in second.axes and axis not in needed_axes)
+    first = _sum_unneeded(first, needed_axes | set(second.axes))
+    second = _sum_unneeded(second, needed_axes | set(first.axes))
+    batch = tuple(axis for axis in first.axes if axis in second.axes and axis in needed_axes)
     rows = tuple(axis for axis in first.axes if axis not in batch and axis not in summed)
     columns = tuple(axis for axis in second.axes if axis not in batch and axis not in summed)
     axes = (*batch, *rows, *columns)
@@ -198,14 +200,16 @@ def _contract(first: _Term, second: _Term, needed: set[Axis]) -> _Term:
     def total(names: tuple[Axis, ...]) -> Size:
         return size_product(tuple(sizes[axis] for axis in names))
 
-    each = tuple(sizes[axis] for axis in batch)
-    left = reshape(_permute_term(first, batch + rows + summed), shape=(*each, total(rows), total(summed)))
-    right = reshape(_permute_term(second, batch + summed + columns), shape=(*each, total(summed), total(columns)))
+    batch_sizes = tuple(sizes[axis] for axis in batch)
+    left = reshape(_permute_term(first, batch + rows + summed), shape=(*batch_sizes, total(rows), total(summed)))
+    right = reshape(
+        _permute_term(second, batch + summed + columns), shape=(*batch_sizes, total(summed), total(columns))
+    )
     return _Term(reshape(matmul(left, right), shape=tuple(sizes[axis] for axis in axes)), axes)
 
 
 def _broadcast_term(term: _Term, order: tuple[Axis, ...], axes: tuple[Axis, ...], shape: tuple[Size, ...]) -> Node:
-    """A term with its dimensions in this order, broadcast over the dimensions of the product."""
+    """Permutes a term to this order of dimensions and broadcasts it over the dimensions of the product."""
     return broadcast(_permute_term(term, order), shape=shape, axes=tuple(axes.index(axis) for axis in order))
 
 
@@ -214,7 +218,7 @@ def _sizes_of(term: _Term) -> dict[Axis, Size]:
 
 
 def _drop_broadcast_ones(term: _Term, other: _Term) -> _Term:
-    """The term without its dimensions of size one that the other term has in full."""
+    """Drops the dimensions of size one that broadcast against the other term."""
     sizes, other_sizes = _sizes_of(term), _sizes_of(other)
     kept_axes = tuple(axis for axis in term.axes if not (sizes[axis] == 1 and other_sizes.get(axis, 1) != 1))
     return (

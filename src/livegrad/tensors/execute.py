@@ -1,4 +1,4 @@
-"""Computes several tensors together, with optional progress."""
+"""`lg.execute`, which computes several tensors together with optional progress, and `lg.clear_caches`."""
 
 from __future__ import annotations
 
@@ -48,9 +48,12 @@ def clear_caches() -> None:
     forget_derivatives()
 
 
-def _show(done: int, total: int) -> None:
-    filled = _BAR * done // max(1, total)
-    end = "\n" if done >= total else ""
+def _show(computed: int, total: int) -> None:
+    filled = _BAR * computed // max(1, total)
+    end = "\n" if computed >= total else ""
     print(
-        f"\r[{'#' * filled}{'.' * (_BAR - filled)}] {done:,} of {total:,} nodes", end=end, file=sys.stderr, flush=True
+        f"\r[{'#' * filled}{'.' * (_BAR - filled)}] {computed:,} of {total:,} nodes",
+        end=end,
+        file=sys.stderr,
+        flush=True,
     )

@@ -1,7 +1,7 @@
-"""Factorisations of batches of matrices: Cholesky, QR, eigenvalues, singular values. Part of `lg.linalg`.
+"""Matrix factorisations for `lg.linalg`: Cholesky, QR, eigenvalues, singular values.
 
-They run as steps of the plan with NumPy's LAPACK, real and complex, and are differentiable where the mathematical
-function is.
+They run on batches of real or complex matrices as separate steps of the plan, on the CPU with NumPy's LAPACK, and are
+differentiable where the mathematical function is.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _ELEMENTS = (f32, f64, c64, c128)
 
 
 class EighResult(NamedTuple):
-    """Eigenvalues in ascending order, and a matrix with their eigenvectors for columns."""
+    """Eigenvalues in ascending order, and a matrix with the eigenvectors in columns."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
 
 
 class EigResult(NamedTuple):
-    """Complex eigenvalues, and a matrix with their eigenvectors for columns."""
+    """Complex eigenvalues, and a matrix with the eigenvectors in columns."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
 
 
 class QRResult(NamedTuple):
-    """A matrix with orthonormal columns, and an upper triangular one."""
+    """A matrix with orthonormal columns, and an upper triangular matrix."""
 
     Q: Tensor
     R: Tensor
@@ -53,7 +53,7 @@ class SVDResult(NamedTuple):
 
 
 def matrix_node(x: Any, user: str, square: bool = False) -> Node:
-    """A batch of matrices of floats or complex numbers that a library can take apart; integers become float32."""
+    """Converts an operand to a node of float or complex matrices that can be factorised; integers become float32."""
     node = node_of(x, user)
     shape = shape_of_node(node)
     if len(shape) < 2 or (square and shape[-1] != shape[-2]):
@@ -69,7 +69,7 @@ def matrix_node(x: Any, user: str, square: bool = False) -> Node:
 
 
 def unpack_results(node: Node, count: int) -> list[Tensor]:
-    """The results of an op that has several."""
+    """Unpacks the tuple node of an op with several results."""
     return [wrap(get(node, index=index)) for index in range(count)]
 
 

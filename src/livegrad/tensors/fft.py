@@ -1,6 +1,6 @@
 """Fourier transforms: the `fft` extension of the Array API. `lg.fft` is this module.
 
-All of them are linear, so their derivatives are transforms. NumPy computes them in the precision of the operand.
+The transforms are linear, so their derivatives are transforms too. They are computed in the precision of the operand.
 Complex transforms convert real numbers to complex; real transforms convert integers to float32.
 """
 
@@ -45,7 +45,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    """Lists the public names only, for tab completion."""
     return __all__
 
 
@@ -187,7 +187,7 @@ def ihfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
 
 
 def _half(x: Any, n: int | None, axis: int, user: str) -> tuple[Node, int, int]:
-    """Half a spectrum of the length that `n` real numbers need, its axis, and n."""
+    """Returns half a spectrum of the length that `n` real numbers need, its axis, and `n`."""
     node = _complex(x, user)
     shape = shape_of_node(node)
     position = normalise_axis(axis, len(shape), user)
@@ -251,7 +251,7 @@ def ifftshift(x: Any, /, *, axes: Axes = None) -> Tensor:
 
 
 def _shifted(x: Any, axes: Axes, user: str, first: Any) -> Tensor:
-    """Each axis rotated: split in two parts, which are swapped. `first` gives the start of the second part."""
+    """Rotates each axis by swapping its two parts; `first` maps a size to the start of the second part."""
     node = node_of(x, user)
     shape = shape_of_node(node)
     for axis in normalise_axes(axes, len(shape), user):
@@ -278,7 +278,7 @@ def _part(node: Node, axis: int, start: int, size: int) -> Node:
 
 
 def _with_length(node: Node, axis: int, length: int | None, user: str) -> Node:
-    """Truncated or zero-padded to a length along an axis."""
+    """Truncates or zero-pads a node to a length along an axis."""
     shape = shape_of_node(node)
     size = shape[axis]
     if length is not None:
@@ -298,7 +298,7 @@ def _with_length(node: Node, axis: int, length: int | None, user: str) -> Node:
 
 def _require_length(length: Any, user: str) -> int:
     number = require_integer(length, user, "the length", minimum=1)
-    normalise_shape((number,), user)  # no more than memory can address
+    normalise_shape((number,), user)  # raises if the size exceeds the address space
     return number
 
 
@@ -312,7 +312,7 @@ def _with_lengths(node: Node, s: Sequence[int] | None, axes: Axes, user: str) ->
 def _lengths(
     shape: tuple[Size, ...], s: Sequence[int] | None, axes: Axes, user: str
 ) -> tuple[tuple[int, ...], list[int | None]]:
-    """The axes of a transform and the length of each; None and -1 keep the length."""
+    """Returns the axes of a transform and the length of each; None and -1 keep the length."""
     if s is not None and axes is None:
         raise UsageError(
             f"`{user}` takes lengths only together with their axes", where=caller_origin(), help="pass axes=..."

@@ -1,7 +1,7 @@
-"""Numbers that a traced function made for itself become constants of it: `jit` calls this after tracing.
+"""Constant folding for captures of a traced function: scalars that the function created become constants.
 
-In: a traced function and the tensors that it took from around it. Among them are those of one number that it made, such
-as `lg.asarray(0)`. If nobody holds such a tensor any more, nobody can refill it, and the compiler may know its value.
+`jit` calls this after tracing. A scalar tensor that the function created, such as `lg.asarray(0)`, is a capture of the
+trace. If no handle holds it any more, nothing can refill it, so the compiler may use its value.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from livegrad.lazy.lazy_values import leaf_of, read_leaf
 from livegrad.tensors.number_nodes import number_node
 from livegrad.tensors.tracing import Traced
 
-_MAX_NODES = 8  # of a value that is computed from such numbers, such as the element of one
+_MAX_NODES = 8  # of a capture that is computed from such scalars
 _KINDS = ("bool", "signed", "unsigned", "float")
 
 
 def freeze_numbers(traced: Traced) -> Traced:
-    """The function with such numbers inside, and without parameters for them."""
+    """Replaces parameters for such scalars by constants."""
     function = traced.function
     first_capture = len(function.parameters) - len(traced.captures)
     parameters = dict(zip(function.parameters[first_capture:], traced.captures, strict=True))
@@ -41,7 +41,7 @@ def freeze_numbers(traced: Traced) -> Traced:
 
 
 def _freeze_capture(capture: Node) -> Node | None:
-    """A captured value in terms of constants; None if it depends on something that may be another in the next call."""
+    """Returns a captured node rebuilt on constants; None if it may have another value in the next call."""
     nodes = toposort([capture])
     if len(nodes) > _MAX_NODES or any(node.functions or node.may_fail for node in nodes):
         return None
@@ -52,7 +52,7 @@ def _freeze_capture(capture: Node) -> Node | None:
 
 
 def _constant_for(node: Node) -> Node | None:
-    """The constant for a tensor of one number that nobody holds; None for others."""
+    """Returns the constant for a scalar leaf without holders; None for other nodes."""
     leaf, type = leaf_of(node), node.type
     if leaf is None or leaf.external or not isinstance(type, TensorType) or type.shape:
         return None

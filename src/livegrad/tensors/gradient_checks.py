@@ -1,4 +1,4 @@
-"""Debugging tools: checks derivatives against finite differences, and finds the first operation that gives a NaN."""
+"""Debugging tools: `check_gradients` compares with finite differences, and `debug_nans` locates the first NaN."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from livegrad.diagnostics import DifferentiationError, TypeRuleError, UsageError
 from livegrad.ir.function import inline
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, c128, f64
-from livegrad.lazy import execution
+from livegrad.lazy.nan_checks import watching_for_nans
 from livegrad.ops.conversion import cast
 from livegrad.passes.widen_to_double import double_scalar, widen_to_double
 from livegrad.tensors.creation import asarray
@@ -42,7 +42,7 @@ def check_gradients(
     except (UsageError, TypeRuleError):
         if all(leaf.dtype in (f64, c128) for leaf in map(_tensor, flatten(arguments)[0])):
             raise
-        # It takes its own types only: a loop whose state it makes in float32, say.
+        # The function has fixed types inside, such as a loop whose state it creates in float32.
         function = _function_in_double(function, arguments)
         value, forward = jvp(function, primals, tangents)
     low = function(*tree_map(lambda p, t: p - step * t, primals, tangents))
@@ -60,7 +60,7 @@ def check_gradients(
 
 
 def _function_in_double(function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:
-    """The function, traced with its own types and then converted to double precision."""
+    """Traces the function with its original types and converts the trace to double precision."""
     leaves, structure = flatten(tree_map(_tensor, arguments))
     types = [leaf.type for leaf in leaves]
     traced = trace_call(lambda *tensors: function(*unflatten(structure, tensors)), types, name_of(function))
@@ -75,7 +75,7 @@ def _function_in_double(function: Callable[..., Any], arguments: Any) -> Callabl
 
 
 def _captured_in_double(node: Node) -> Node:
-    if isinstance(node.type, Scalar):  # what a branch or loop decides by
+    if isinstance(node.type, Scalar):  # the condition of a branch or loop
         in_float64 = double_scalar(node.type)
         return node if node.type is in_float64 else cast(node, type=in_float64)
     return as_type(node, double_scalar(element_of(node)))
@@ -98,7 +98,7 @@ def _to_double(leaf: Any) -> Tensor:
 
 
 def _direction(leaf: Tensor, generator: np.random.Generator) -> Tensor:
-    """Random numbers of a tensor's type."""
+    """Draws a random direction of a tensor's shape and type."""
     noise = generator.standard_normal(leaf.shape)
     if leaf.dtype.kind == "complex":
         noise = noise + 1j * generator.standard_normal(leaf.shape)
@@ -106,19 +106,19 @@ def _direction(leaf: Tensor, generator: np.random.Generator) -> Tensor:
 
 
 def _pair_product(first: Any, second: Any) -> float:
-    """The pairing of cotangents and tangents: the real part of their product, without a conjugate."""
+    """Pairs cotangents with tangents: the real part of the sum of products, without a conjugate."""
     pairs = zip(flatten(first)[0], flatten(second)[0], strict=True)
     return float(sum(np.sum(a.numpy() * b.numpy()).real for a, b in pairs))
 
 
-def _require_close(actual: Any, expected: Any, tolerance: float, name: str, other: str) -> None:
+def _require_close(actual: Any, expected: Any, tolerance: float, name: str, other_name: str) -> None:
     for index, (a, b) in enumerate(zip(flatten(actual)[0], flatten(expected)[0], strict=True)):
         difference = np.abs(a.numpy() - b.numpy())
         limit = tolerance * np.maximum(1.0, np.abs(b.numpy()))
         if not np.all(difference <= limit):
-            worst = float(np.max(difference))  # a NaN is the worst of all
+            worst = float(np.max(difference))  # NaN if there is any
             raise DifferentiationError(
-                f"{name} and {other} disagree in result {index}",
+                f"{name} and {other_name} disagree in result {index}",
                 where=caller_origin(),
                 found=f"a difference of {worst:.3g}",
             )
@@ -139,5 +139,5 @@ def debug_nans(*, infinities: bool = False) -> Iterator[None]:
     ...         print(error.what)
     `log` produced the first NaN, at index (0,)
     """
-    with execution.watching_for_nans(infinities=infinities):
+    with watching_for_nans(infinities=infinities):
         yield

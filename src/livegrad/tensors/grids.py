@@ -1,4 +1,4 @@
-"""Ranges, identity matrices, triangles and coordinate grids."""
+"""Ranges, identity matrices, triangular parts and coordinate grids for the tensor namespace."""
 
 from __future__ import annotations
 
@@ -43,40 +43,42 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
-    bounds: list[Any] = [each.item() if isinstance(each, Tensor | np.generic) else each for each in (start, stop, step)]
+    bounds: list[Any] = [
+        bound.item() if isinstance(bound, Tensor | np.generic) else bound for bound in (start, stop, step)
+    ]
     first, last, stride = bounds
-    if not all(isinstance(each, int | float) for each in bounds) or not all(map(_is_finite, bounds)) or stride == 0:
+    if not all(isinstance(bound, int | float) for bound in bounds) or not all(map(_is_finite, bounds)) or stride == 0:
         expected = "finite numbers and a step that is not 0"
         raise UsageError(
             "invalid arguments for `arange`", where=caller_origin(), expected=expected, found=shown(bounds)
         )
-    all_integers = all(isinstance(each, int) for each in bounds)
+    all_integers = all(isinstance(bound, int) for bound in bounds)
     if all_integers and symbolic_within(bounds) is not None:
-        wanted = DEFAULT_INTEGER if dtype is None else dtype_from(dtype, "arange")
-        return place_on(wrap(_symbolic_range(first, last, stride, wanted)), device)
-    wanted = (DEFAULT_INTEGER if all_integers else DEFAULT_FLOAT) if dtype is None else dtype_from(dtype, "arange")
+        target_type = DEFAULT_INTEGER if dtype is None else dtype_from(dtype, "arange")
+        return place_on(wrap(_symbolic_range(first, last, stride, target_type)), device)
+    target_type = (DEFAULT_INTEGER if all_integers else DEFAULT_FLOAT) if dtype is None else dtype_from(dtype, "arange")
     if not all_integers:
         count = max(0, math.ceil((last - first) / stride))
-        return place_on(wrap_array(convert_copy(np.arange(count) * stride + first, wanted)), device)
+        return place_on(wrap_array(convert_copy(np.arange(count) * stride + first, target_type)), device)
     numbers = range(first, last, stride)
-    if first == 0 and stride == 1 and len(numbers) <= scalar_range(i32)[1] and wanted in (i32, i64, f32, f64):
-        return place_on(wrap(iota(shape=(len(numbers),), axis=0, type=wanted)), device)
+    if first == 0 and stride == 1 and len(numbers) <= scalar_range(i32)[1] and target_type in (i32, i64, f32, f64):
+        return place_on(wrap(iota(shape=(len(numbers),), axis=0, type=target_type)), device)
     kind = np.uint64 if numbers and max(numbers[0], numbers[-1]) > scalar_range(i64)[1] else np.int64
     try:
         values = np.arange(first, last, stride, dtype=kind)
     except OverflowError:
         raise NumberRangeError("an integer does not fit any type", where=caller_origin(), found=shown(bounds)) from None
-    return place_on(wrap_array(convert_copy(values, wanted)), device)
+    return place_on(wrap_array(convert_copy(values, target_type)), device)
 
 
-def _symbolic_range(first: int, last: int, stride: int, wanted: Scalar) -> Node:
-    """`arange` of whole numbers up to a symbolic size."""
+def _symbolic_range(first: int, last: int, stride: int, target_type: Scalar) -> Node:
+    """Builds an integer `arange` whose number of elements is symbolic."""
     count = max(0, -((first - last) // stride))
-    if first == 0 and stride == 1 and wanted in (i32, i64, f32, f64):
-        return iota(shape=(count,), axis=0, type=wanted)
+    if first == 0 and stride == 1 and target_type in (i32, i64, f32, f64):
+        return iota(shape=(count,), axis=0, type=target_type)
     numbers = iota(shape=(count,), axis=0, type=i64)
     scaled = numbers * number_node(stride, i64, (count,)) + number_node(first, i64, (count,))
-    return scaled if wanted is i64 else cast(scaled, type=wanted)
+    return scaled if target_type is i64 else cast(scaled, type=target_type)
 
 
 def linspace(
@@ -95,15 +97,15 @@ def linspace(
     >>> lg.linspace(0, 1, 5)
     Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    first, last = (each.item() if isinstance(each, Tensor | np.generic) else each for each in (start, stop))
+    first, last = (bound.item() if isinstance(bound, Tensor | np.generic) else bound for bound in (start, stop))
     if isinstance(num, bool) or not isinstance(num, int) or num < 0:
         raise UsageError("invalid number of points", where=caller_origin(), expected="num >= 0", found=repr(num))
     default = DEFAULT_COMPLEX if isinstance(first, complex) or isinstance(last, complex) else DEFAULT_FLOAT
-    wanted = default if dtype is None else dtype_from(dtype, "linspace")
-    first, last = (_end_of_range(each) for each in (first, last))
+    target_type = default if dtype is None else dtype_from(dtype, "linspace")
+    first, last = (_end_of_range(bound) for bound in (first, last))
     with np.errstate(all="ignore"):
         numbers = np.linspace(first, last, num, endpoint=endpoint)
-    return place_on(wrap_array(convert_copy(numbers, wanted)), device)
+    return place_on(wrap_array(convert_copy(numbers, target_type)), device)
 
 
 def _is_finite(number: float) -> bool:
@@ -116,7 +118,7 @@ def _is_finite(number: float) -> bool:
 
 
 def _end_of_range(value: Any) -> float | complex:
-    """A bound of a range; NumPy would treat a large integer as an object."""
+    """Converts a bound of a range to float or complex; NumPy would treat a large integer as an object."""
     if isinstance(value, int | float | complex):
         try:
             return value if isinstance(value, complex) else float(value)
@@ -136,18 +138,18 @@ def eye(
             [0., 1.]], dtype=float32)
     """
     shape = normalise_shape((n_rows, n_rows if n_cols is None else n_cols), "eye")
-    wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "eye")
+    target_type = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "eye")
     offset = _diagonal_offset(shape, k)
     diagonal = greater_equal(offset, 0) & less_equal(offset, 0)
-    return place_on(wrap(diagonal if wanted.kind == "bool" else cast(diagonal, type=wanted)), device)
+    return place_on(wrap(diagonal if target_type.kind == "bool" else cast(diagonal, type=target_type)), device)
 
 
 def _diagonal_offset(shape: tuple[Size, ...], k: int) -> Node:
-    """The distance of each element of a matrix to the right of the k-th diagonal."""
+    """Returns how far each element of a matrix is to the right of the k-th diagonal."""
     rank = len(shape)
     rows, columns = shape[-2:]
     if isinstance(rows, int) and isinstance(columns, int):
-        k = max(-rows, min(k, columns))  # diagonals beyond the corners are all alike
+        k = max(-rows, min(k, columns))  # all diagonals beyond the corners are equally empty
     return index_along(shape, rank - 1) - index_along(shape, rank - 2) - k
 
 
@@ -183,7 +185,7 @@ def _matrices(x: Any, user: str) -> Node:
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """Returns the coordinates of a grid, given those along each axis. "xy" swaps the first two axes, "ij" does not.
+    """Returns coordinate tensors of a grid from the coordinates along each axis; "xy" swaps the first two axes.
 
     >>> import livegrad as lg
     >>> x, y = lg.meshgrid(lg.arange(3), lg.arange(2))
@@ -193,7 +195,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     """
     if indexing not in ("xy", "ij"):
         raise UsageError(f"`meshgrid` has no indexing {indexing!r}", where=caller_origin(), expected="'xy' or 'ij'")
-    nodes = [node_of(each, "meshgrid") for each in arrays]
+    nodes = [node_of(bound, "meshgrid") for bound in arrays]
     if any(len(shape_of(node.type)) > 1 for node in nodes):
         raise ShapeError("`meshgrid` takes sequences", where=caller_origin(), expected="one dimension each")
     if len({node.type.element for node in nodes}) > 1:  # type: ignore[attr-defined]

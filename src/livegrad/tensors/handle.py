@@ -1,6 +1,6 @@
 """The lazy tensor: a handle on a node of the value IR. Operations create nodes; a value is computed when it is read.
 
-Every function of the tensor namespace takes handles, works on their nodes, and returns new handles through `wrap`.
+Functions of the tensor namespace take handles, build nodes on their nodes, and return new handles through `wrap`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from livegrad.tensors.tensor_operators import Operators
 from livegrad.tensors.weak_types import cast_number, give_default_type, is_weak
 
 _new = object.__new__
-_INDEXABLE = (Node, DeferredOp)  # whose elements need no node
+_INDEXABLE = (Node, DeferredOp)  # sources whose elements need no node
 
 
 class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
@@ -66,32 +66,32 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
 
     __slots__ = ("__weakref__", "_deferred", "_extra", "_node")
     __array_priority__: ClassVar[float] = 1000.0  # NumPy leaves `array + tensor` to the tensor
-    _node: Node | None  # None: freed. Not set: made from `_deferred` when it is first asked for
+    _node: Node | None  # None: freed. Unset: created from `_deferred` on demand
     _deferred: Deferred | None
-    _extra: dict[str, Any] | None  # what few tensors have: a gradient, a wish for one
+    _extra: dict[str, Any] | None  # only gradient variables have it: {"grad": the gradient or None}
 
     def __init__(self, *data: Any, **settings: Any) -> None:
         raise UsageError(
             "Tensor cannot be called directly", where=caller_origin(), help="use lg.asarray(data) or lg.zeros(shape)"
         )
 
-    if not TYPE_CHECKING:  # which knows by itself what a tensor has not
+    if not TYPE_CHECKING:  # type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             if name == "_node":
                 return self._make_node()
-            advice = None if name.startswith("__") else name_of_method(name)  # protocols are often asked for
+            advice = None if name.startswith("__") else name_of_method(name)  # libraries probe for protocols
             what = f"'Tensor' object has no attribute '{name}'"
             raise AttributeError(what if advice is None else f"{what}; write {advice}", name=name, obj=self)
 
     def _make_node(self) -> Node | None:
-        """The node of a deferred tensor."""
-        with value_store.current.lock:  # data that two threads ask for is one leaf
+        """Creates the node of a deferred tensor."""
+        with value_store.current.lock:  # two threads must get the same leaf
             if self._deferred is not None:
                 self._set_node(make_deferred_node(self._deferred))
             return self._node
 
-    # --- what it is ---
+    # --- type and shape ---
 
     @property
     def node(self) -> Node:
@@ -132,7 +132,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
             total = total * size
         return total
 
-    # --- its value ---
+    # --- value ---
 
     def execute(self) -> Tensor:
         """Computes the value now, unless it is cached, and returns the tensor itself.
@@ -193,14 +193,14 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         if not all(isinstance(size, int) for size in self.shape) or is_traced(self.node):
             return f"Tensor(traced, shape={self.shape}, dtype={self.dtype.long_name})"
         text = np.array2string(readable(self._value()), separator=", ", prefix="Tensor(")
-        # Empty brackets do not tell shapes apart, as in NumPy.
+        # Empty brackets do not show the shape, so it is added, as in NumPy.
         shape = f" shape={self.shape}," if 0 in self.shape and self.shape != (0,) else ""
         return f"Tensor({text},{shape} dtype={self.dtype.long_name})"
 
     def _repr_html_(self) -> str:
-        """What notebooks show: shape, type, device and state above the values.
+        """Displays shape, type, device and state above the values in notebooks.
 
-        A tensor that cannot be computed has its error shown here: notebooks ask for `repr` too, which raises it.
+        For a tensor that cannot be computed this shows the state only; notebooks also call `repr`, which raises.
         """
         if self._node is None:
             return "<pre>Tensor(freed)</pre>"
@@ -218,9 +218,9 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
     # --- the namespace ---
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        """The module whose functions take this tensor."""
+        """Returns the module with the functions of the Array API."""
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
-            raise ValueError(f"no version {api_version} of the Array API: expected 2025.12 or earlier")
+            raise ValueError(f"unsupported version {api_version} of the Array API: expected 2025.12 or earlier")
         return importlib.import_module("livegrad")
 
     def __getitem__(self, key: Any) -> Tensor:
@@ -243,21 +243,21 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         return namespace().get_item(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Puts values in: this handle then stands for the updated tensor, and other handles for what they stood for."""
+        """Assigns values: rebinds this handle to the updated tensor. Other handles keep the old values."""
         self._rebind(namespace().set_item(self, key, value))
 
     def _set_node(self, node: Node) -> None:
-        """Called by the engine when it truncates the history: the tensor becomes a leaf with the same value."""
+        """Rebinds the handle to another node, such as the leaf that replaces a truncated history."""
         self._node = node
         self._deferred = None
         register_holder(node, self)
 
 
-# --- from nodes to tensors and back ----------------------------------------------------------------------------------
+# --- conversion between nodes and tensors ----------------------------------------------------------------------------
 
 
 def wrap(node: Node) -> Tensor:
-    """A handle on a node; a scalar becomes a tensor without dimensions."""
+    """Creates a handle on a node; a scalar becomes a tensor without dimensions."""
     if not isinstance(node.type, TensorType):
         node = broadcast(node, shape=(), axes=())
     tensor = _new(Tensor)
@@ -269,12 +269,12 @@ def wrap(node: Node) -> Tensor:
 
 
 def wrap_array(array: Value, type: TensorType | None = None, *, external: bool = False) -> Tensor:
-    """A tensor of data that is used as it is: dense, of native byte order, and not written to by anyone."""
+    """Creates a tensor on an array without a copy. The array is dense, in native byte order, and never written to."""
     return wrap(leaf_node(array, type, external=external))
 
 
 def defer_array(array: Value, type: TensorType) -> Tensor:
-    """`wrap_array` of data that nobody else has; its leaf is made when it is first asked for."""
+    """Creates a tensor on an array that nothing else references; its leaf is created on demand."""
     if array.__class__ is not np.ndarray:
         return wrap_array(array, type)
     if not ambient.plain:
@@ -286,7 +286,7 @@ def defer_array(array: Value, type: TensorType) -> Tensor:
 
 
 def defer_arrays(arrays: Sequence[Value], types: Sequence[TensorType]) -> list[Tensor]:
-    """`defer_array` of several results of one call."""
+    """Calls `defer_array` for several results of one call, with one lookup of the source location."""
     if not ambient.plain:
         return [defer_array(array, type) for array, type in zip(arrays, types, strict=True)]
     origins = caller_origins(2)
@@ -302,7 +302,7 @@ def defer_arrays(arrays: Sequence[Value], types: Sequence[TensorType]) -> list[T
 
 
 def node_of(value: Any, user: str) -> Node:
-    """The node of a tensor, number or array-like; arrays become data of the graph."""
+    """Returns the node of a tensor, number or NumPy array; arrays become leaves."""
     if isinstance(value, Tensor):
         return give_default_type(value.node) if weak_types.python_numbers.current.traces else value.node
     if isinstance(value, Node):
@@ -315,18 +315,18 @@ def node_of(value: Any, user: str) -> Node:
     raise UsageError(
         f"`{user}` takes tensors and numbers",
         where=caller_origin(),
-        found=f"{library}.{kind}" if hasattr(value, "__dlpack__") else kind,  # others have a class `Tensor` too
+        found=f"{library}.{kind}" if hasattr(value, "__dlpack__") else kind,  # other libraries have a `Tensor` too
         help="use lg.asarray",
     )
 
 
 def weak_node_of(value: Any, user: str) -> Node:
-    """`node_of`, for what Python itself does with numbers: a number of a traced call stays one without a type."""
+    """Returns the node like `node_of`, but keeps traced numbers weakly typed, for operations that numbers have too."""
     return value.node if isinstance(value, Tensor) else node_of(value, user)
 
 
 def is_operand(value: Any) -> bool:
-    """Whether arithmetic takes the value: a tensor, a number, or an array of NumPy."""
+    """Whether operators accept the value: a tensor, a number, or a NumPy array."""
     return isinstance(value, _OPERANDS)
 
 
@@ -335,13 +335,13 @@ _OPERANDS = (Tensor, bool, int, float, complex, np.ndarray, np.generic)
 
 
 def combine(op: Op, first: Any, second: Any) -> Node:
-    """A binary op over operands that are brought to one type and one shape."""
+    """Applies a binary op after promoting the operands to one type and broadcasting them to one shape."""
     a, b = match_operands(op.name, first, second)
     return op(a, b)
 
 
 def match_operands(user: str, first: Any, second: Any) -> tuple[Node, Node]:
-    """Two operands in one element type and one shape. Python numbers take the type of the tensor beside them."""
+    """Promotes two operands to one element type and broadcasts them. Python numbers take the type of the tensor."""
     if first.__class__ is Tensor and second.__class__ is Tensor:
         a, b = first.node, second.node
         if a.type is b.type:
@@ -358,7 +358,7 @@ def match_operands(user: str, first: Any, second: Any) -> tuple[Node, Node]:
 
 
 def broadcast_node_shapes(user: str, *nodes: Node) -> tuple[Size, ...]:
-    """The shape that tensors broadcast to, with an error that names both shapes where they do not."""
+    """Returns the shape that nodes broadcast to; raises with both shapes if they do not."""
     shape: tuple[Size, ...] = ()
     for node in nodes:
         assert isinstance(node.type, TensorType)
@@ -367,7 +367,7 @@ def broadcast_node_shapes(user: str, *nodes: Node) -> tuple[Size, ...]:
 
 
 def join_shapes(user: str, first: tuple[Size, ...], second: tuple[Size, ...]) -> tuple[Size, ...]:
-    """The shape that two shapes broadcast to."""
+    """Returns the shape that two shapes broadcast to."""
     try:
         return broadcast_shapes(first, second)
     except TypeRuleError as error:
@@ -377,7 +377,7 @@ def join_shapes(user: str, first: tuple[Size, ...], second: tuple[Size, ...]) ->
 
 
 def cast_and_broadcast(node: Node, element: Scalar, shape: tuple[Size, ...]) -> Node:
-    """A node in another element type, broadcast to a shape."""
+    """Casts a node to an element type and broadcasts it to a shape."""
     type = node.type
     assert isinstance(type, TensorType)
     if type.element is not element:
@@ -386,7 +386,7 @@ def cast_and_broadcast(node: Node, element: Scalar, shape: tuple[Size, ...]) -> 
 
 
 def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
-    """Both operands as nodes; the weaker one in the type that it takes next to the other."""
+    """Converts both operands to nodes; the weaker typed one takes its type from the other."""
     first_weakness, second_weakness = _weakness(first), _weakness(second)
     if first_weakness == second_weakness:
         return weak_node_of(first, user), weak_node_of(second, user)
@@ -398,19 +398,19 @@ def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
 
 
 def _weakness(value: Any) -> int:
-    """How weakly an operand is typed: tensors are strong, then numbers of a traced call, then Python numbers."""
+    """Returns how weakly an operand is typed: 0 for tensors, 1 for traced numbers, 2 for Python numbers."""
     if isinstance(value, Tensor):
         return 1 if is_weak(value._node) else 0
     return 2 if isinstance(value, _NUMBERS) and not isinstance(value, np.generic) else 0
 
 
 def are_weak_numbers(*values: Any) -> bool:
-    """Whether all operands are numbers without a type of their own."""
+    """Whether all operands are weakly typed numbers."""
     return all(map(_weakness, values))
 
 
 def convert_number(value: Any, element: Scalar) -> Node | None:
-    """A number without a type of its own in this type; None for other values, and of a call for a wider kind."""
+    """Converts a weakly typed number to an element type; None for tensors, and for traced numbers of wider kinds."""
     if not isinstance(value, Tensor):
         return number_node(value, element) if _weakness(value) else None
     if not is_weak(value._node) or weak_type(example_of(value), element) is not element:
@@ -419,7 +419,7 @@ def convert_number(value: Any, element: Scalar) -> Node | None:
 
 
 def example_of(value: Tensor) -> Number:
-    """A Python number of the kind of this tensor's elements."""
+    """Returns a Python number of the same kind as the tensor's elements."""
     return {"bool": True, "float": 1.0, "complex": 1j}.get(value.dtype.kind, 1)
 
 
@@ -430,7 +430,7 @@ def _convert_weak(value: Any, beside: Node) -> Node:
         return cast_number(value.node, weak_type(example_of(value), type.element))
     element = weak_type(value, type.element)
     if element is DEFAULT_FLOAT and type.element.kind != "float" and is_weak(beside):
-        element = f64  # nothing here has a precision yet: the tensor that they meet will say
+        element = f64  # both are weakly typed: the tensor that they are combined with decides the precision
     return number_node(value, element, type.shape if element is type.element else ())
 
 
@@ -468,4 +468,4 @@ def is_traced(node: Node) -> bool:
 
 
 def _raise_freed() -> NoReturn:
-    raise UsageError("this tensor was freed", where=caller_origin(), help="keep it, or compute it again")
+    raise UsageError("this tensor was freed", where=caller_origin(), help="do not free it, or compute it again")

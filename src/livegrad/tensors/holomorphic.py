@@ -1,6 +1,6 @@
-"""Checks whether a derivative is complex-linear; only then does one complex number represent it.
+"""Checks that derivatives are complex-linear, because only then can a complex number represent them.
 
-`jacfwd` and `jacrev` pass the derivative along directions, and along the same directions times i.
+`jacfwd` and `jacrev` pass the derivatives along some directions, and along the same directions times i.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def is_complex(tensor: Tensor) -> bool:
 
 
 def require_complex(derivative: Tensor, name: str) -> None:
-    """Refuses real derivatives by complex numbers: they have lost a part."""
+    """Raises for real derivatives with respect to complex numbers, which lose a part."""
     if not is_complex(derivative):
         raise DifferentiationError(
-            f"`jacfwd` of `{name}` by complex numbers takes a holomorphic function",
+            f"`jacfwd` of `{name}` with respect to complex numbers needs a holomorphic function",
             where=caller_origin(),
             found="real results",
             help="use lg.jacrev for real results, or lg.jvp",
@@ -37,7 +37,7 @@ def require_complex(derivative: Tensor, name: str) -> None:
 
 
 def may_conjugate(direction: Tensor, results: list[Tensor]) -> bool:
-    """Whether a direction is conjugated or taken apart anywhere on its way to the results."""
+    """Whether anything between a direction and the results conjugates it or splits it into real and imaginary parts."""
     dependents = {direction.node}
     for node in toposort([result.node for result in results]):
         dependent_operands = [operand for operand in node.operands if operand in dependents]
@@ -62,7 +62,7 @@ def _has_complex(type: Type) -> bool:
 
 
 def check_complex_linear(derivative: Tensor, expected: Tensor, name: str) -> Tensor:
-    """The derivative, computed only where it is as expected from i times its directions, up to rounding."""
+    """Adds a run-time check that the derivative equals the one expected from i times its directions, up to rounding."""
     value, size = derivative.node, magnitude(derivative.node)
     axes = tuple(range(len(shape_of(value.type))))
     if 0 in shape_of(value.type):

@@ -1,6 +1,6 @@
-"""Validates and normalises index expressions `x[...]`.
+"""Parses index expressions `x[key]` into one entry per axis: spans, windows, index tensors and masks.
 
-Used by `tensors.indexing`. The shape of a mask's result depends on its data, so masks are computed here.
+Used by `tensors.indexing`. `execute_mask` computes a mask, because the shape of the result depends on its data.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Span:
-    """Evenly spaced positions along an axis: those of a slice, or (`kept` false) the one of an integer."""
+    """Evenly spaced positions along an axis: a slice, or an integer, which does not keep the axis."""
 
     start: Size
     count: Size
@@ -48,14 +48,14 @@ class Span:
 
 @dataclass(frozen=True)
 class Positions:
-    """Positions along an axis from a tensor of integers: in range, or found out of range when they are used."""
+    """Positions along an axis from a tensor of integers. The op that uses them checks the range if it is not known."""
 
     node: Node
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Truth values over `rank` axes, not looked at yet."""
+    """A boolean index over the axes of `shape`, not executed yet."""
 
     value: Any
     shape: tuple[Size, ...]
@@ -63,16 +63,16 @@ class Mask:
 
 @dataclass(frozen=True)
 class Gap:
-    """A `...` that stands for no axis, and still parts the positions before it from those after it."""
+    """A `...` that stands for no axis, but still separates the index tensors before and after it."""
 
 
-NEW_AXIS = Span(0, 1, 1)  # of the axis of size one that stands at its place
+NEW_AXIS = Span(0, 1, 1)  # an axis of size one
 Item = Span | Window | Positions | Mask | Gap
-Entry = tuple[Item, Size | None]  # with the size of the axis; None: a new axis, or a mask, which knows its own sizes
+Entry = tuple[Item, Size | None]  # with the size of the axis; None for new axes, and for masks, which have a shape
 
 
 def parse_key(key: Any, shape: tuple[Size, ...]) -> list[Entry]:
-    """The entries of a key, one for each axis of the tensor and each new axis; a mask stands for several axes."""
+    """Parses a key into entries, one for each axis of the tensor and each new axis; a mask covers several axes."""
     items = [_classify_item(item) for item in (key if isinstance(key, tuple) else (key,))]
     axis_count = sum(_axes_used(item) for item in items)
     dots = [dots_at for dots_at, item in enumerate(items) if item is Ellipsis]
@@ -103,7 +103,7 @@ def parse_key(key: Any, shape: tuple[Size, ...]) -> list[Entry]:
 
 
 def _classify_item(item: Any) -> Any:
-    """An entry as None, Ellipsis, a slice, an int, an array or node of integers, or a mask."""
+    """Normalises an item of a key to None, Ellipsis, a slice, an int, an array or node of integers, or a mask."""
     if item is None or item is Ellipsis or item.__class__ in (slice, int):
         return item
     if isinstance(item, bool | np.bool):
@@ -165,7 +165,7 @@ def _parse_item(item: Any, size: Size, axis: int) -> Span | Window | Positions:
 
 
 def _wrap_window_start(window: Window, size: Size) -> Window:
-    """A window whose start counts from the front, like computed indices."""
+    """Returns a window whose negative start counts from the end, like computed indices."""
     start = wrap_negative_indices(window.start, size)
     return replace(window, start=start if element_type(start) is i64 else cast(start, type=i64))
 
@@ -193,7 +193,7 @@ def _slice_along(item: slice, size: Size) -> Span:
 
 
 def _span(item: slice, size: int) -> Span:
-    """`slice.indices` in Python, for sizes that record how they are compared."""
+    """Computes `slice.indices` with Python comparisons, because symbolic sizes record the comparisons as guards."""
     step = 1 if item.step is None else operator.index(item.step)
     if step == 0:
         raise ValueError("slice step cannot be zero")
@@ -211,12 +211,12 @@ def _span(item: slice, size: int) -> Span:
 
 
 def _symbolic_slice(item: slice, size: Dimension) -> Span:
-    """A slice of an axis of symbolic size; its bounds are checked when the size is known."""
+    """Returns the span of a slice along an axis of symbolic size; its bounds are checked when the size is known."""
     if item.step not in (None, 1, -1):
-        raise ValueError("an axis of symbolic size takes steps of 1 or -1")
+        raise ValueError("a slice of an axis of symbolic size needs a step of 1 or -1")
     if item.step == -1:
         if item.start is not None or item.stop is not None:
-            raise ValueError("an axis of symbolic size is reversed as a whole")
+            raise ValueError("an axis of symbolic size can only be reversed as a whole")
         return Span(size - 1, size, -1)
     start, stop = (
         default if bound is None else _normalise_bound(operator.index(bound), size)
@@ -230,11 +230,11 @@ def _normalise_bound(bound: int, size: Size) -> Size:
 
 
 def wrap_negative_indices(index: Node, size: Size) -> Node:
-    """Indices as i64 or i32, with negative ones counted from the end; the op that uses them checks the range."""
+    """Converts indices to i64 or i32 and wraps negative ones; the op that uses them checks the range."""
     element = require_tensor(index.type).element
     if element.kind == "unsigned":
         if element.bits == 64:
-            index = minimum(index, filled((1 << 63) - 1, index.type))  # beyond any size, as before
+            index = minimum(index, filled((1 << 63) - 1, index.type))  # larger indices stay out of range
         return cast(index, type=i64)
     counts_up = index.op is iota
     if element is not i64 and not (element is i32 and isinstance(size, int) and size < 1 << 31):
@@ -243,7 +243,7 @@ def wrap_negative_indices(index: Node, size: Size) -> Node:
 
 
 def size_node(size: Size, like: Any) -> Node:
-    """A size in every element of a tensor of i64; a symbolic one is counted when the code runs."""
+    """Broadcasts a size to an i64 tensor; a symbolic size is counted at run time."""
     if isinstance(size, int):
         return filled(size, like)
     return broadcast_to(reduce(filled(1, TensorType(i64, (size,))), kind="sum", axes=(0,)), shape_of(like))
@@ -262,23 +262,23 @@ def _check_mask_shape(mask: Mask, sizes: tuple[Size, ...]) -> Mask:
 
 
 def execute_mask(mask: Mask) -> list[Node]:
-    """The positions where a mask is true, an index for each of its axes. Executes the mask: their number is a shape."""
+    """Executes a mask and returns the indices of its true elements, one node for each of its axes."""
     count_shape_from_data()
     value: Array = mask.value.numpy() if isinstance(mask.value, Tensor) else mask.value
     return [wrap_array(np.ascontiguousarray(index, np.int64)).node for index in np.nonzero(value)]
 
 
 def execute_scalar_mask(mask: Mask) -> bool:
-    """A single truth value, executed: it decides whether the new axis has one element or none."""
+    """Executes a zero-dimensional mask, which decides whether the new axis has one element or none."""
     count_shape_from_data()
     return bool(mask.value)
 
 
 def mask_node(mask: Mask) -> Node:
-    """A mask as a node, not looked at."""
+    """Returns a mask as a node, without executing it."""
     return node_of(mask.value, "index")
 
 
 def element_type(node: Node) -> Scalar:
-    """The element type of a tensor's node."""
+    """Returns the element type of a tensor's node."""
     return require_tensor(node.type).element

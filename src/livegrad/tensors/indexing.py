@@ -1,6 +1,6 @@
-"""Indexing, indexed assignment, and selection between tensors. Part of the tensor namespace.
+"""Indexing `x[key]`, indexed assignment, `take`, and `where` of the tensor namespace.
 
-Slices and integers are views; tensors of integers gather; masks are computed immediately, because the shape of the
+Slices and integers become views; tensors of integers gather; masks are executed immediately, because the shape of the
 result depends on their data. Assignment creates a new tensor and rebinds the handle to it.
 """
 
@@ -53,13 +53,13 @@ from livegrad.tensors.index_keys import (
     size_node,
     wrap_negative_indices,
 )
-from livegrad.tensors.lifting import to_boolean
+from livegrad.tensors.operands import to_boolean
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def get_item(x: Tensor, key: Any) -> Tensor:
-    """`x[key]`."""
+    """Returns `x[key]`."""
     node = x.node
     shape = shape_of(node.type)
     if (key.__class__ is int or key.__class__ is tuple) and all(size.__class__ is int for size in shape):
@@ -70,15 +70,15 @@ def get_item(x: Tensor, key: Any) -> Tensor:
 
 
 def read_entries(node: Node, entries: Sequence[Entry]) -> Node:
-    """What the entries of a key pick: a view where they are slices and integers alone."""
+    """Reads the elements at the entries of a key: as a view if all are slices and integers, otherwise as a gather."""
     if all(isinstance(item, Span) for item, _ in entries):
         return read_spans(node, entries)
-    picked = Gather(node, execute_masks(entries))
-    return lookup(picked.source, *picked.indices())
+    gather = Gather(node, execute_masks(entries))
+    return lookup(gather.source, *gather.indices())
 
 
 def element_node(node: Node, index: tuple[int, ...]) -> Node:
-    """The node of `x[index]` for integers that are in range: what `read_spans` makes of them."""
+    """Builds the node of `x[index]` for integers that are in range, equal to the node that `read_spans` builds."""
     shape = shape_of(node.type)
     count = len(index)
     size = (1,) * count + shape[count:]
@@ -103,14 +103,14 @@ def read_spans(node: Node, entries: Sequence[Entry]) -> Node:
 
 
 def _lowest(span: Span) -> Size:
-    """Where a forward slice over the same positions starts."""
+    """Returns the start of a forward slice over the same positions."""
     if span.step > 0 or span.count == 0:
         return span.start if span.count != 0 else 0
     return span.start + (span.count - 1) * span.step
 
 
 def execute_masks(entries: Sequence[Entry]) -> list[Entry]:
-    """Masks as the positions where they are true."""
+    """Executes masks and replaces them by the indices of their true elements."""
     result: list[Entry] = []
     for item, size in entries:
         if not isinstance(item, Mask):
@@ -118,16 +118,16 @@ def execute_masks(entries: Sequence[Entry]) -> list[Entry]:
         elif item.shape:
             result += [(Positions(node), extent) for node, extent in zip(execute_mask(item), item.shape, strict=True)]
         else:
-            # Of a new axis of size one, the only element or none.
+            # A zero-dimensional mask selects the element of a new axis, or none.
             result.append((Positions(filled(0, TensorType(i64, (1 if execute_scalar_mask(item) else 0,)))), None))
     return result
 
 
 class Gather:
-    """Elements picked by tensors of positions along some axes and by spans along the others, in NumPy's order.
+    """Elements selected by index tensors along some axes and by spans along the others, in NumPy's order.
 
-    Integers count as positions. The dimensions of all positions together come where the first of them stands, or at
-    the front if a slice or a new axis stands between them.
+    Integers count as index tensors. Their common dimensions replace the first index tensor, or come first if a slice or
+    a new axis separates the index tensors.
     """
 
     def __init__(self, node: Node, entries: Sequence[Entry]) -> None:
@@ -140,11 +140,11 @@ class Gather:
         self.source = node if expanded_shape == shape_of(node.type) else reshape(node, shape=expanded_shape)
         nodes = [item.node for item, _ in entries if isinstance(item, Positions)]
         self.index_shape = broadcast_node_shapes("index", *nodes)
-        kept = [item.count for item, _ in entries if isinstance(item, Span | Window) and item.keeps_axis]
-        self.shape = (*kept[: self.first], *self.index_shape, *kept[self.first :])
+        slice_shape = [item.count for item, _ in entries if isinstance(item, Span | Window) and item.keeps_axis]
+        self.shape = (*slice_shape[: self.first], *self.index_shape, *slice_shape[self.first :])
 
     def indices(self) -> list[Node]:
-        """For each axis of the source, the index at every element of the result."""
+        """Returns, for each axis of the source, the index of every element of the result."""
         index_type = TensorType(i64, self.shape)
         result: list[Node] = []
         end = self.first + len(self.index_shape)
@@ -170,7 +170,7 @@ class Gather:
 
 
 def _separates_indices(item: Any) -> bool:
-    """Whether an item separates index arrays rather than being one."""
+    """Whether an item separates index tensors and is not one itself."""
     return isinstance(item, Gap) or (isinstance(item, Span | Window) and item.keeps_axis)
 
 
@@ -178,13 +178,13 @@ def _separates_indices(item: Any) -> bool:
 
 
 def set_item(x: Tensor, key: Any, value: Any) -> Tensor:
-    """The tensor after `x[key] = value`. Of several assignments to one element the last one stands."""
+    """Returns the tensor after `x[key] = value`. If an element is assigned several times, the last value counts."""
     new = convert_assigned_value(x.node, value)
     return wrap(write_entries(x.node, parse_key(key, x.shape), new))
 
 
 def write_entries(node: Node, entries: Sequence[Entry], new: Node) -> Node:
-    """A tensor with new values at what the entries of a key pick."""
+    """Returns the tensor with new values at the entries of a key."""
     if all(isinstance(item, Span) for item, _ in entries):
         return write_spans(node, entries, new)
     mask = find_only_mask(entries)
@@ -195,12 +195,12 @@ def write_entries(node: Node, entries: Sequence[Entry], new: Node) -> Node:
 
 
 def convert_assigned_value(node: Node, value: Any) -> Node:
-    """What is assigned, in the tensor's own type; what that type cannot hold is refused."""
+    """Converts an assigned value to the tensor's element type; raises if the conversion is not allowed."""
     element = element_type(node)
     number = convert_number(value, element)
     if number is not None:
         return number
-    if isinstance(value, list | tuple):  # numbers with all of their digits
+    if isinstance(value, list | tuple):  # NumPy keeps the precision of Python numbers
         value = asarray(value) if holds_tensors(value) else np.asarray(value)
     new = node_of(value, "assignment")
     value_element = element_type(new)
@@ -219,7 +219,7 @@ def convert_assigned_value(node: Node, value: Any) -> Node:
 
 def broadcast_assigned_value(value: Node, shape: tuple[Size, ...]) -> Node:
     value_shape = shape_of(value.type)
-    # Leading dimensions of one may stand before what is assigned to.
+    # As in NumPy, a value may have extra leading dimensions of size one.
     while len(value_shape) > len(shape) and value_shape[0] == 1:
         value_shape = value_shape[1:]
     if value_shape != shape_of(value.type):
@@ -231,20 +231,20 @@ def broadcast_assigned_value(value: Node, shape: tuple[Size, ...]) -> Node:
 
 def write_spans(node: Node, entries: Sequence[Entry], value: Node) -> Node:
     spans = [(item, size) for item, size in entries if size is not None]
-    kept = tuple(item.count for item, _ in entries if item.keeps_axis)  # type: ignore[union-attr]
-    spread = broadcast_assigned_value(value, kept)
+    slice_shape = tuple(item.count for item, _ in entries if item.keeps_axis)  # type: ignore[union-attr]
+    value_node = broadcast_assigned_value(value, slice_shape)
     sizes = tuple(item.count for item, _ in spans)  # type: ignore[union-attr]
     if 0 in sizes:
         return node
     low = tuple(_lowest(item) for item, _ in spans)  # type: ignore[arg-type]
     if sizes != shape_of(node.type) and all(isinstance(first, int) for first in low):
-        return _assign_spans(node, spans, spread)
-    values_node = spread if kept == sizes else reshape(spread, shape=sizes)
+        return _assign_spans(node, spans, value_node)
+    values_node = value_node if slice_shape == sizes else reshape(value_node, shape=sizes)
     backward = tuple(axis for axis, (item, _) in enumerate(spans) if item.step < 0)  # type: ignore[union-attr]
     values_node = flip(values_node, axes=backward) if backward else values_node
     if sizes == shape_of(node.type):
         return values_node
-    # The first element depends on a symbolic size: a choice at each element of the tensor.
+    # A start that depends on a symbolic size: select between old and new at each element of the tensor.
     interior = tuple(0 if item.count == 1 else abs(item.step) - 1 for item, _ in spans)  # type: ignore[union-attr]
     used = [count + (count - 1) * between for count, between in zip(sizes, interior, strict=True)]
     high = tuple(size - a - n for (_, size), a, n in zip(spans, low, used, strict=True))  # type: ignore[operator]
@@ -253,7 +253,7 @@ def write_spans(node: Node, entries: Sequence[Entry], value: Node) -> Node:
 
 
 def _assign_spans(node: Node, sliced: Sequence[Entry], value: Node) -> Node:
-    """Values assigned to slices, by the index of each element along each axis."""
+    """Assigns values to slices by computing the index of each element along each axis."""
     spans = [item for item, _ in sliced if isinstance(item, Span)]
     shape = tuple(span.count for span in spans if span.keeps_axis)
     value = value if shape_of(value.type) == shape else reshape(value, shape=shape)
@@ -273,7 +273,7 @@ def _assign_spans(node: Node, sliced: Sequence[Entry], value: Node) -> Node:
 
 
 def _inside(node: Node, spans: Sequence[Entry]) -> Node:
-    """Whether each element is inside the spans."""
+    """Returns a mask of the elements inside the spans."""
     shape = shape_of(node.type)
     inside: Node | None = None
     for axis, (item, size) in enumerate(spans):
@@ -292,7 +292,7 @@ def _inside(node: Node, spans: Sequence[Entry]) -> Node:
 
 
 def find_only_mask(entries: Sequence[Entry]) -> Mask | None:
-    """The only mask of a key that takes everything along the other axes."""
+    """Returns the mask of a key that has one mask and whole slices along the other axes; None for other keys."""
     masks = [item for item, _ in entries if isinstance(item, Mask)]
     others = [(item, size) for item, size in entries if not isinstance(item, Mask | Gap)]
     whole = all(isinstance(item, Span) and size is not None and item.is_whole(size) for item, size in others)
@@ -300,41 +300,44 @@ def find_only_mask(entries: Sequence[Entry]) -> Mask | None:
 
 
 def axes_before(mask: Mask, entries: Sequence[Entry]) -> int:
-    """How many axes stand before those of the only mask."""
+    """Counts the axes before those of the only mask."""
     items = [item for item, _ in entries if not isinstance(item, Gap)]
     return next(axis for axis, item in enumerate(items) if item is mask)
 
 
 def reshape_uniform_value(value: Node, mask: Mask, entries: Sequence[Entry]) -> Node | None:
-    """A value with the mask's axes in place of the one for what it picks, if it has the same for all that is picked."""
+    """Reshapes a value that is the same for all selected elements so that it broadcasts over the mask's axes.
+
+    Returns None if the value differs between selected elements.
+    """
     shape = shape_of(value.type)
     after = sum(not isinstance(item, Gap) for item, _ in entries) - axes_before(mask, entries) - 1
     if len(shape) <= after:
         return value
-    before, picked = shape[: len(shape) - after - 1], shape[len(shape) - after - 1]
-    if picked != 1:
+    before, gather = shape[: len(shape) - after - 1], shape[len(shape) - after - 1]
+    if gather != 1:
         return None
     return reshape(value, shape=(*before, *(1 for _ in mask.shape), *shape[len(shape) - after :]))
 
 
 def select_masked(node: Node, mask: Mask, entries: Sequence[Entry], value: Node) -> Node:
-    """The same where a mask is true: nothing is executed for that."""
-    spread = broadcast_assigned_value(value, shape_of(node.type))
-    return node if 0 in mask.shape else select(mask_over(node, mask, entries), spread, node)
+    """Writes a uniform value where a mask is true, without executing the mask."""
+    value_node = broadcast_assigned_value(value, shape_of(node.type))
+    return node if 0 in mask.shape else select(mask_over(node, mask, entries), value_node, node)
 
 
 def mask_over(node: Node, mask: Mask, entries: Sequence[Entry]) -> Node:
-    """The only mask of a key at each element of the tensor."""
+    """Broadcasts the only mask of a key to the shape of the tensor."""
     axis = axes_before(mask, entries)
     axes = tuple(range(axis, axis + len(mask.shape)))
     return broadcast(mask_node(mask), shape=shape_of(node.type), axes=axes)
 
 
-def scatter_values(picked: Gather, node: Node, value: Node) -> Node:
-    spread = broadcast_assigned_value(value, picked.shape)
-    if 0 in picked.shape:
+def scatter_values(gather: Gather, node: Node, value: Node) -> Node:
+    value_node = broadcast_assigned_value(value, gather.shape)
+    if 0 in gather.shape:
         return node
-    result = assign(picked.source, spread, *picked.indices())
+    result = assign(gather.source, value_node, *gather.indices())
     return result if result.type is node.type else reshape(result, shape=shape_of(node.type))
 
 
@@ -370,20 +373,21 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
             [4]], dtype=int64)
     """
     node, positions = node_of(x, "take_along_axis"), node_of(indices, "take_along_axis")
-    tensor_shape, wanted = shape_of(node.type), shape_of(positions.type)
+    tensor_shape, positions_shape = shape_of(node.type), shape_of(positions.type)
     position = normalise_axis(axis, len(tensor_shape), "take_along_axis")
-    if len(tensor_shape) != len(wanted):
+    if len(tensor_shape) != len(positions_shape):
         raise ShapeError(
-            f"`take_along_axis` cannot combine shapes {tensor_shape} and {wanted}",
+            f"`take_along_axis` cannot combine shapes {tensor_shape} and {positions_shape}",
             where=caller_origin(),
             help="the indices need as many dimensions as the tensor",
         )
     if element_type(positions).kind not in ("signed", "unsigned"):
         raise DtypeError("indices must be integers", where=caller_origin(), found=element_type(positions).dtype.name)
-    rest = [
-        tuple(1 if axis == position else size for axis, size in enumerate(shape)) for shape in (tensor_shape, wanted)
+    remaining_shapes = [
+        tuple(1 if axis == position else size for axis, size in enumerate(shape))
+        for shape in (tensor_shape, positions_shape)
     ]
-    join_shapes("take_along_axis", *rest)
+    join_shapes("take_along_axis", *remaining_shapes)
     wrapped = wrap_negative_indices(positions, tensor_shape[position])
     wrapped = wrapped if element_type(wrapped) is i64 else cast(wrapped, type=i64)
     return wrap(take_along_axis_nodes(node, wrapped, position))

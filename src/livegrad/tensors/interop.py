@@ -1,6 +1,6 @@
 """Interoperability with NumPy, DLPack, the array interface, the buffer protocol and einops.
 
-A mixin of `Tensor`. It reads values through `numpy()`, which computes them if needed.
+A mixin of `Tensor`. It reads values through `numpy()`, which computes them if necessary.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _DLPACK_GPU = (2, 0)
 
 
 class _WritableView:
-    """Memory without the mark that it is read-only, for those who asked for it as it is and know no such mark."""
+    """Presents read-only memory as writeable, for consumers that refuse a copy and know no read-only flag."""
 
     def __init__(self, array: Array) -> None:
-        self.array = array  # kept alive by whoever uses the memory
+        self.array = array  # keeps the memory alive
         address, _ = array.__array_interface__["data"]
         self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
 
 
 class Interop:
-    """What lets other libraries read a tensor without a copy."""
+    """The protocols through which other libraries read a tensor without a copy."""
 
     __slots__ = ()
 
-    _deferred: Any  # of `Tensor`
+    _deferred: Any  # defined by `Tensor`
 
     def numpy(self) -> Array:
         raise NotImplementedError
@@ -49,7 +49,7 @@ class Interop:
         raise NotImplementedError
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """For `np.asarray(tensor)`: a read-only view of the value, or a copy where one is asked for or needed.
+        """Implements `np.asarray(tensor)`: a read-only view of the value, or a copy if requested or necessary.
 
         >>> import livegrad as lg, numpy as np
         >>> x = lg.asarray([1.0, 2.0])
@@ -69,7 +69,7 @@ class Interop:
 
     @property
     def __numpy_dtype__(self: Any) -> np.dtype[Any]:
-        """What `np.result_type(tensor)` and `np.dtype(tensor)` give: the type of what NumPy reads.
+        """The type that NumPy reads, which `np.result_type(tensor)` and `np.dtype(tensor)` return.
 
         >>> import livegrad as lg, numpy as np
         >>> np.result_type(lg.ones(2), np.float64)
@@ -79,29 +79,29 @@ class Interop:
 
     @property
     def __array_struct__(self) -> Any:
-        """`__array_interface__` as a C structure, which NumPy asks for first."""
+        """The array interface as a C structure, which NumPy tries first."""
         deferred = self._deferred
         if deferred is not None and deferred[1] is None and deferred[0].type.element is not bf16:
-            value = compute_now(deferred[0])  # nobody can write to it
+            value = compute_now(deferred[0])  # already read-only
             if value is not None:
                 return value.__array_struct__
         value = self._value()
         if value.dtype.kind == "V":
-            raise AttributeError("bfloat16 has no array interface")  # NumPy then asks for `__array__`
-        if value.flags.writeable:  # memory that somebody else may change
+            raise AttributeError("bfloat16 has no array interface")  # NumPy then calls `__array__`
+        if value.flags.writeable:  # external memory
             value = value.view()
             value.setflags(write=False)
         return value.__array_struct__
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """Address, type and shape of the value, which must not be written to. NumPy has no name for bfloat16.
+        """Address, type and shape of the value, which must not be written to. NumPy has no bfloat16.
 
-        The memory lives as long as the tensor; NumPy keeps the tensor alive for as long as it reads it.
+        The memory lives as long as the tensor; NumPy keeps the tensor alive while it uses the memory.
         """
         value = self._value()
         if value.dtype == BFLOAT16:
-            raise AttributeError("bfloat16 has no array interface")  # NumPy then asks for `__array__`
+            raise AttributeError("bfloat16 has no array interface")  # NumPy then calls `__array__`
         return self.numpy().__array_interface__
 
     def __dlpack__(
@@ -112,9 +112,9 @@ class Interop:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """The value as a DLPack capsule; without a copy it must not be written to.
+        """Returns the value as a DLPack capsule; without a copy it must not be written to.
 
-        Consumers before version 1 cannot be told so: they get a copy, unless they ask for none.
+        DLPack before version 1 has no read-only flag: such consumers get a copy, unless they pass `copy=False`.
 
         >>> import livegrad as lg, numpy as np
         >>> np.from_dlpack(lg.arange(3))
@@ -143,18 +143,18 @@ class Interop:
         return value.__dlpack__(max_version=max_version, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """(kind of device, its number): the CPU, or the GPU where the tensor is computed."""
+        """Returns (device type, device index): the CPU, or the GPU where the tensor is computed."""
         return _DLPACK_GPU if self.device == "cuda" else (_DLPACK_CPU, 0)  # type: ignore[attr-defined]
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Address, type and shape of a value that lies on a GPU, which must not be written to."""
+        """Address, type and shape of a value on a GPU, which must not be written to."""
         if self.device != "cuda":  # type: ignore[attr-defined]
             raise AttributeError("the tensor is not on a GPU")
         return self._stored_value().__cuda_array_interface__
 
     def __buffer__(self, flags: int) -> memoryview:
-        """The value's memory, read-only (Python calls this from 3.12 on; before, use `memoryview(tensor.numpy())`)."""
+        """Returns the value's memory, read-only. Python calls this since 3.12; before, use `memoryview(x.numpy())`."""
         return memoryview(self.numpy())  # type: ignore[arg-type]
 
 
@@ -178,15 +178,15 @@ def register_with_einops() -> None:
 
 @functools.cache
 def _einops_backend(base: type) -> type:
-    """The class that einops finds among the subclasses of its own, if `framework_name` is an imported module.
+    """Creates the backend class. einops searches the subclasses of its base class for imported frameworks.
 
-    A base class holds its subclasses weakly: the cache is what keeps this one alive.
+    A class holds its subclasses weakly, so the cache keeps this one alive.
     """
     return type("LivegradBackend", (_EinopsBackend, base), {"framework_name": "livegrad"})
 
 
 class _EinopsBackend:
-    """What einops asks of a library, in the words of the Array API."""
+    """The backend interface of einops, implemented with the Array API."""
 
     def __init__(self) -> None:
         self.namespace: Any = sys.modules["livegrad"]

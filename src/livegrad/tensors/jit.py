@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, update_wrapper
 from sys import _getframe
 from types import MethodType
@@ -22,9 +21,10 @@ from livegrad.ir.types import Scalar, Type, c128, f64, i64, scalar_of_dtype
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
 from livegrad.lazy.devices import run_on_data_device
-from livegrad.lazy.execution import execute, watch
+from livegrad.lazy.execution import execute
 from livegrad.lazy.gradient_variables import may_be_differentiated
 from livegrad.lazy.lazy_values import cached_value, leaf_of, read_leaf
+from livegrad.lazy.nan_checks import watch
 from livegrad.passes.bind_sizes import has_symbolic_size
 from livegrad.runtime.arguments import is_dense
 from livegrad.runtime.cpu import compile_function
@@ -35,7 +35,14 @@ from livegrad.tensors.errors import NumberRangeError
 from livegrad.tensors.freeze_numbers import freeze_numbers
 from livegrad.tensors.handle import Tensor, defer_array, is_traced, node_of, wrap
 from livegrad.tensors.jit_entries import Entry, FastCall, make_fast_call, wrap_results
-from livegrad.tensors.jit_signatures import SignatureTemplate, TracedSignature
+from livegrad.tensors.jit_signatures import (
+    SignatureTemplate,
+    StaticArgument,
+    TracedSignature,
+    find_static_parameters,
+    replace_sizes,
+    split_sizes,
+)
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
 from livegrad.tensors.tracing import close, name_of, placeholders
 from livegrad.tensors.weak_types import weak_numbers
@@ -44,7 +51,7 @@ _MAX_SIGNATURES = 256
 _new = object.__new__
 _MAX_FAST_CALLS = 4
 _INTEGERS = 1 << 63
-# Python numbers are arguments like tensors, but weak: inside, they take the type of the tensor beside them.
+# Python numbers are arguments like tensors, but weakly typed: inside, they take the type of the tensor beside them.
 _NUMBERS: dict[type, Type] = {
     float: TensorType(f64, ()),
     int: TensorType(i64, ()),
@@ -53,10 +60,7 @@ _NUMBERS: dict[type, Type] = {
 
 
 class Jitted:
-    """A function that is traced once for each signature: nesting, element types and shapes of its arguments.
-
-    Made by `jit`.
-    """
+    """A function compiled by `jit`. It is traced once per signature: tree structure, element types and shapes."""
 
     def __init__(
         self, function: Callable[..., Any], static_argnums: int | Iterable[int], static_argnames: str | Iterable[str]
@@ -64,16 +68,16 @@ class Jitted:
         if not callable(function):
             raise UsageError("`jit` takes a function", where=caller_origin(), found=type(function).__name__)
         self.function = function
-        self._static_positions, self._static_names = _static_parameters(function, static_argnums, static_argnames)
+        self._static_positions, self._static_names = find_static_parameters(function, static_argnums, static_argnames)
         self._entries: LruCache[Any, Entry] = LruCache(_MAX_SIGNATURES)
         self._templates: LruCache[Any, SizeTemplates[SignatureTemplate]] = LruCache(_MAX_SIGNATURES)
-        # Of signatures used before; those whose arguments are in containers or have names by their structure.
+        # Fast calls for positional arguments without containers; the others are keyed by the argument structure.
         self._fast_calls: tuple[FastCall, ...] = ()
         self._nested_fast_calls: dict[Structure, tuple[FastCall, ...]] = {}
         self._lock = threading.RLock()
         renew_lock_after_fork(self, "_lock", threading.RLock)
-        self.traces = 0  # how often the function itself was called
-        update_wrapper(self, function, updated=())  # its name, not its attributes: those of a `jit` would replace ours
+        self.traces = 0  # the number of calls of the Python function
+        update_wrapper(self, function, updated=())  # not the `__dict__`: attributes of a `Jitted` would replace ours
 
     def __repr__(self) -> str:
         times = {0: "not traced yet", 1: "traced once"}.get(self.traces, f"traced {self.traces} times")
@@ -81,7 +85,7 @@ class Jitted:
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """What the function was traced to: a function of the value IR for each signature, the oldest first.
+        """The traced functions of the value IR, one per signature, oldest first.
 
         >>> import livegrad as lg
         >>> double = lg.jit(lambda x: 2.0 * x)
@@ -92,21 +96,21 @@ class Jitted:
         return tuple(entry.function for entry in self._entries.values())
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """A method: the object that it is called on is the first argument."""
+        """Binds a method: the object is the first argument."""
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs and ambient.plain:  # nobody looks for NaNs, which makes it false
+        if not kwargs and ambient.plain:  # false while NaN checks are active
             for fast_call in self._fast_calls:
                 results = fast_call.run(*args) if fast_call.captures is None else fast_call.run_with_captures(args)
                 if results is not None:
                     fast_call.runs.times += 1
                     if fast_call.type is None:
                         return fast_call.wrap_result(results)
-                    # `defer_array`, without asking again for what is known: this is most of what a small call takes.
+                    # Inlined from `defer_array`, with a cached source location: this dominates small calls.
                     try:
                         caller = _getframe(1)
-                    except ValueError:  # a thread that has no Python code below this
+                    except ValueError:  # a thread whose first Python frame is this one
                         return defer_array(results, fast_call.type)
                     code, instruction, origins = fast_call.caller
                     if caller.f_lasti != instruction or caller.f_code is not code:
@@ -145,7 +149,7 @@ class Jitted:
                 parts.append(kind)
                 arrays.append(leaf)
             elif _is_static(leaf):
-                parts.append(_Static(leaf))
+                parts.append(StaticArgument(leaf))
             else:
                 array = _to_native_layout(leaf)
                 parts.append((array.dtype, array.shape))
@@ -171,7 +175,7 @@ class Jitted:
         return wrap_results(entry, results)
 
     def _add_fast_call(self, entry: Entry, structure: Structure, parts: Sequence[Any]) -> None:
-        """Makes the next call of this signature a quick one, where there can be one."""
+        """Adds a fast call for this signature if its arguments allow one."""
         entry.has_fast_call = True
         fast_call = make_fast_call(entry, parts)
         if fast_call is None:
@@ -184,24 +188,29 @@ class Jitted:
                 self._nested_fast_calls[structure] = (fast_call, *previous[: _MAX_FAST_CALLS - 1])
 
     def _run_watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs the function as a graph, node by node, so that a NaN inside it is found too."""
+        """Runs the function as a graph, node by node, so that NaN checks see the values inside."""
         result = self.function(*args, **kwargs)
         nodes = [leaf.node for leaf in flatten(result)[0] if isinstance(leaf, Tensor)]
         execute([node for node in nodes if not is_traced(node)])
         return result
 
     def _flatten_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
-        arguments = tuple(_Static(arg) if index in self._static_positions else arg for index, arg in enumerate(args))
-        named = {name: _Static(kwargs[name]) if name in self._static_names else kwargs[name] for name in sorted(kwargs)}
-        return flatten((arguments, named))
+        positional = tuple(
+            StaticArgument(arg) if index in self._static_positions else arg for index, arg in enumerate(args)
+        )
+        named = {
+            name: StaticArgument(kwargs[name]) if name in self._static_names else kwargs[name]
+            for name in sorted(kwargs)
+        }
+        return flatten((positional, named))
 
     def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
-        """The entry for a signature; None if the function uses traced values of an enclosing function."""
+        """Compiles the entry for a signature; None if the function uses traced values of an enclosing function."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None and entry.is_current():
                 return entry
-            skeleton, vector = _split_sizes(key)
+            skeleton, vector = split_sizes(key)
             templates = self._templates.use(skeleton) or self._templates.keep(skeleton, SizeTemplates())
             templates.drop_unless(SignatureTemplate.is_current)
             cached = templates.find(vector)
@@ -217,25 +226,26 @@ class Jitted:
     def _make_template(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], guards: SizeGuards, vector: Sequence[int]
     ) -> SignatureTemplate:
-        """The function traced and compiled for the sizes of a vector, some of which are symbols."""
+        """Traces and compiles the function for the sizes in a vector, some of which are symbols."""
         function, captures, structure = self._trace(args, kwargs, vector)
         if any(map(is_traced, captures)):
-            raise UsageError("a function that uses traced values of an enclosing one is not compiled")
+            raise UsageError("a function that uses traced values of an enclosing function is not compiled")
         template = compile_function(function).template(guards)
         return SignatureTemplate(TracedSignature(function, captures, structure), template)
 
     def _trace(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], vector: Sequence[int] | None = None
     ) -> tuple[Function, Any, Structure]:
-        """Traces the function for these arguments, with the sizes of a vector where there is one."""
+        """Traces the function for these arguments, with the sizes in a vector if there is one."""
         self.traces += 1
         leaves, structure = self._flatten_arguments(args, kwargs)
         dynamic = [leaf for leaf in leaves if not _is_static(leaf)]
         types = [_type_of(leaf) for leaf in dynamic]
-        inputs = placeholders(types if vector is None else _replace_sizes(types, iter(vector)))
+        inputs = placeholders(types if vector is None else replace_sizes(types, iter(vector)))
         tensors = map(wrap, inputs)
         arguments = [
-            leaf.value if isinstance(leaf, _Static) else leaf if _is_static(leaf) else next(tensors) for leaf in leaves
+            leaf.value if isinstance(leaf, StaticArgument) else leaf if _is_static(leaf) else next(tensors)
+            for leaf in leaves
         ]
         positional, named = unflatten(structure, arguments)
         with weak_numbers(node for node, leaf in zip(inputs, dynamic, strict=True) if leaf.__class__ in _NUMBERS):
@@ -247,7 +257,7 @@ class Jitted:
         traced = freeze_numbers(traced)
         for result in traced.function.result_types:
             if not isinstance(result, TensorType):
-                raise UsageError("a compiled function returns tensors", where=caller_origin(), found=str(result))
+                raise UsageError("a compiled function must return tensors", where=caller_origin(), found=str(result))
         return traced.function, traced.captures, traced.structure
 
     def sizes(self) -> str:
@@ -275,73 +285,18 @@ class Jitted:
             self._nested_fast_calls.clear()
 
 
-class _Static:
-    """An argument that is part of the signature by its value."""
-
-    __slots__ = ("key", "value")
-
-    def __init__(self, value: Any) -> None:
-        self.value = value.value if isinstance(value, _Static) else value
-        self.key = _exact_key(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Static) and self.key == other.key
-
-    def __hash__(self) -> int:
-        try:
-            return hash(self.key)
-        except TypeError:
-            raise UsageError(
-                "an argument that is neither a tensor nor hashable",
-                where=caller_origin(),
-                found=type(self.value).__name__,
-                help="pass tensors, numbers, or pytrees of them",
-            ) from None
-
-
-def _exact_key(value: Any) -> Any:
-    """A key that is equal only for values that a trace cannot distinguish: 1, True and 1.0 differ, and so do 0.0 and
-    -0.0.
-    """
-    if isinstance(value, tuple):
-        return value.__class__, tuple(map(_exact_key, value))
-    if isinstance(value, frozenset):
-        return value.__class__, frozenset(map(_exact_key, value))
-    if isinstance(value, float | complex):
-        return value.__class__, repr(value)
-    return value.__class__, value
-
-
-def _static_parameters(
-    function: Callable[..., Any], numbers: int | Iterable[int], names: str | Iterable[str]
-) -> tuple[frozenset[int], frozenset[str]]:
-    """Positions and names of static parameters. A parameter named by either is static however it is passed."""
-    positions = {numbers} if isinstance(numbers, int) else set(numbers)
-    named = {names} if isinstance(names, str) else set(names)
-    if not positions and not named:
-        return frozenset(), frozenset()
-    try:
-        parameters = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # a function of C without a signature
-        return frozenset(positions), frozenset(named)
-    positions = {position + len(parameters) if position < 0 else position for position in positions}
-    named |= {parameters[position] for position in positions if position < len(parameters)}
-    positions |= {position for position, name in enumerate(parameters) if name in named}
-    return frozenset(positions), frozenset(named)
-
-
 def _can_be_captured(node: Node) -> bool:
-    """Whether a tensor may be kept from call to call; residuals of loops may not."""
+    """Whether a node can be a capture, which is passed to each call; tapes and tuples cannot."""
     return isinstance(node.type, TensorType | Scalar)
 
 
 def _is_size_independent(node: Node) -> bool:
-    """Whether a tensor may be kept and is the same for all sizes: whatever depends on one is computed inside."""
+    """Whether a node can be a capture and is the same for all sizes; nodes that depend on a size are traced inside."""
     return _can_be_captured(node) and not any(map(has_symbolic_size, toposort([node])))
 
 
 def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
-    """Whether a tensor without data is an argument of an enclosing trace, or depends on a gradient variable."""
+    """Whether a tensor depends on an enclosing trace or a gradient variable, so that the call must extend a graph."""
     if tensor._extra is not None or (cached_value(node) is None and is_traced(node)):
         return True
     return may_be_differentiated(node)
@@ -349,44 +304,17 @@ def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
 
 def _raise_integer_range() -> NoReturn:
     raise NumberRangeError(
-        "an argument does not fit int64",
+        "an integer argument does not fit int64",
         where=caller_origin(),
         help="pass a tensor: lg.asarray(number, dtype=lg.uint64)",
     )
 
 
 def _to_native_layout(value: Any) -> Any:
-    """An array that compiled code can read: contiguous and in native byte order."""
+    """Returns an array that compiled code can read: contiguous and in native byte order."""
     if value.__class__ is np.ndarray and is_dense(value) and value.dtype.isnative:
         return value
     return np.array(value, value.dtype.newbyteorder("="), order="C")
-
-
-def _split_sizes(key: Any) -> tuple[Any, tuple[int, ...]]:
-    """A signature without its sizes, and all of these."""
-    structure, parts = key
-    shapeless_parts: list[Any] = []
-    sizes: list[int] = []
-    for part in parts:
-        if isinstance(part, TensorType):
-            shapeless_parts.append((part.element, len(part.shape)))
-            sizes += [size for size in part.shape if isinstance(size, int)]
-        elif part.__class__ is tuple:
-            shapeless_parts.append((part[0], len(part[1]), None))
-            sizes += part[1]
-        else:
-            shapeless_parts.append(part)
-    return (structure, tuple(shapeless_parts)), tuple(sizes)
-
-
-def _replace_sizes(types: Sequence[Type], sizes: Iterator[int]) -> list[Type]:
-    """Tensor types with other sizes, in order."""
-    new_types: list[Type] = []
-    for type in types:
-        if isinstance(type, TensorType):
-            type = TensorType(type.element, tuple([next(sizes) for _ in type.shape]))
-        new_types.append(type)
-    return new_types
 
 
 def _is_static(leaf: Any) -> bool:

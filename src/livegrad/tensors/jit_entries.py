@@ -1,6 +1,6 @@
-"""What `jit` keeps for a signature: the compiled function, and how it is called without looking at the arguments twice.
+"""Cache entries of `jit`: the compiled function of a signature, and the fast call that checks arguments natively.
 
-In: a traced function and its plan. Out: the results of calls, as tensors whose nodes are made when they are asked for.
+Results are tensors whose nodes are created on demand.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.native.plan_call import ARRAYS, HANDLES, NUMBERS
 from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
 from livegrad.tensors.handle import Tensor, defer_array, defer_arrays
-from livegrad.tensors.native_handles import handle_words
+from livegrad.tensors.native_handles import handle_layout
 from livegrad.tensors.pytrees import Structure, unflatten
 
 
 @dataclass
 class Entry:
-    """What one signature was compiled to; `captures` are the tensors that the function took from around it.
+    """The compiled form of one signature.
 
-    `read` are the handles behind the captures, each with the node that it stood for when the function was traced.
+    `captures` are the tensors that the function captured. `captured_handles` are the handles behind them, each with the
+    node that it held when the function was traced.
     """
 
     make_function: Callable[[], Function]
@@ -37,21 +38,21 @@ class Entry:
     captured_handles: tuple[tuple[ref[Tensor], Node], ...]
     structure: Structure
     plan: CompiledPlan
-    runs: RepeatedRun  # for the statistics
-    has_fast_call: bool = False  # whether it has a quick call, or cannot have one
-    is_for_sizes: bool = False  # whether it was made from a template, for sizes that may not come again
+    runs: RepeatedRun  # for `lg.stats()`
+    has_fast_call: bool = False  # whether a fast call exists or is impossible
+    is_for_sizes: bool = False  # whether it comes from a template, for sizes that may not recur
 
     @cached_property
     def function(self) -> Function:
-        """What the function was traced to, with the sizes of this signature."""
+        """The traced function, with the sizes of this signature."""
         return self.make_function()
 
     def is_current(self) -> bool:
-        """Whether none of the tensors that the function read has been updated in place since."""
+        """Whether no captured tensor has been updated in place since the trace."""
         return is_current(self.captured_handles)
 
     def reads_variables(self) -> bool:
-        """Whether the function read a tensor that wants a gradient, which can only go through a graph."""
+        """Whether the function captures a gradient variable; gradients flow only through a graph."""
         for reference, _ in self.captured_handles:
             handle = reference()
             if handle is not None and handle._extra is not None:
@@ -60,7 +61,7 @@ class Entry:
 
 
 def is_current(captured_handles: Sequence[tuple[ref[Tensor], Node]]) -> bool:
-    """Whether handles still stand for the nodes that a trace found."""
+    """Whether handles still hold the nodes that they held during the trace."""
     for reference, node in captured_handles:
         handle = reference()
         if handle is not None and handle._node is not node:
@@ -69,9 +70,9 @@ def is_current(captured_handles: Sequence[tuple[ref[Tensor], Node]]) -> bool:
 
 
 class FastCall:
-    """A signature whose arguments are tensors, arrays and numbers: `run` is a built-in that takes them as they are.
+    """The fast path for a signature of tensors, arrays and numbers: `run` is a built-in that takes them unchanged.
 
-    It looks at the arguments itself, gives the results, and None for those of another signature.
+    It checks the arguments itself and returns the results, or None if they have another signature.
     """
 
     __slots__ = ("caller", "captures", "entry", "run", "runs", "type")
@@ -79,31 +80,31 @@ class FastCall:
     def __init__(self, entry: Entry, run: PlanEntry) -> None:
         self.entry, self.run, self.runs = entry, run, entry.runs
         self.captures = entry.captures or None
-        # Of the result, if there is one that is not in a container.
+        # The type of a single result that is not in a container.
         self.type: Any = entry.result_types[0] if entry.structure is None else None
-        # The call that was made last: its code and instruction, and the line that its results come from.
+        # The last call site: code and instruction, and the source locations of its results.
         self.caller: tuple[CodeType | None, int, tuple[Origin, ...]] = (None, 0, ())
 
     def run_with_captures(self, arguments: Sequence[Any]) -> Any:
-        """`run` with the tensors that the function took from around it; None if one of them is another one now."""
+        """Calls `run` with the captured tensors; None if one of their handles was rebound or is a gradient variable."""
         if not self.entry.is_current() or self.entry.reads_variables():
             return None
         return self.run(*arguments, *self.entry.captures)
 
     def find_origins(self, frame: FrameType) -> tuple[Origin, ...]:
-        """The line that results come from when this frame calls `jit`, kept if the frame is the user's own."""
+        """Returns the source locations of results when this frame calls `jit`; caches them if it is a user frame."""
         origins = caller_origins(2)
         if origins and origins[0].code is frame.f_code:
             self.caller = frame.f_code, frame.f_lasti, origins
         return origins
 
     def wrap_result(self, results: Any) -> Any:
-        """What the call returns."""
+        """Wraps the results of `run` in the structure that the call returns."""
         return wrap_results(self.entry, results if results.__class__ is list else [results])
 
 
 def make_fast_call(entry: Entry, parts: Sequence[Any]) -> FastCall | None:
-    """A quick call for arguments of these parts of a signature; None if some are of kinds that native code declines."""
+    """Creates a fast call for the parts of a signature; None if native code does not support some of their kinds."""
     sources = []
     for part in parts:
         if isinstance(part, Type):
@@ -115,17 +116,17 @@ def make_fast_call(entry: Entry, parts: Sequence[Any]) -> FastCall | None:
         else:
             return None
     sources += [HANDLES] * len(entry.captures)
-    run = make_plan_entry(entry.plan, sources, handle_words(), frozen=True)
+    run = make_plan_entry(entry.plan, sources, handle_layout(), frozen=True)
     return None if run is None else FastCall(entry, run)
 
 
 def wrap_results(entry: Entry, results: Sequence[Any]) -> Any:
-    """What a call returns, from the arrays that it computed."""
+    """Wraps computed arrays in tensors and in the structure that the call returns."""
     types: Any = entry.result_types
     structure = entry.structure
     if structure is None:
         return defer_array(results[0], types[0])
     tensors = defer_arrays(results, types)
-    if structure[0] is tuple and not any(structure[1:]):  # of tensors alone, as most are
+    if structure[0] is tuple and not any(structure[1:]):  # most are flat tuples of tensors
         return tuple(tensors)
     return unflatten(structure, tensors)

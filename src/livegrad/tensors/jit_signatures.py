@@ -1,18 +1,21 @@
-"""What `jit` made of a signature: a traced function with its captures, and its template for symbolic sizes.
+"""Signatures of `jit`: traced functions with their captures, templates that serve many sizes, and static arguments.
 
-In: what a trace gave. Out: entries, each for the sizes of one signature.
+Traced signatures and templates create the cache entry for the sizes of one signature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from weakref import ref
 
+from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Function, Node
 from livegrad.ir.size_guards import SizeGuards
 from livegrad.ir.symbolic_size import SymbolicSize
+from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of, toposort
 from livegrad.lazy.counts import RepeatedRun
@@ -27,7 +30,7 @@ from livegrad.tensors.pytrees import Structure
 
 
 class TracedSignature:
-    """A traced function, the tensors that it took from around it, and how its results nest."""
+    """A traced function, its captured tensors, and the tree structure of its results."""
 
     def __init__(self, function: Function, captures: Sequence[Node], structure: Structure) -> None:
         self.function, self.structure = function, structure
@@ -42,7 +45,7 @@ class TracedSignature:
         make_function: Callable[[], Function] | None = None,
         result_types: tuple[Type, ...] | None = None,
     ) -> Entry:
-        """The entry of a signature with this plan; of a template, with its own function and results."""
+        """Creates the entry of a signature with this plan; a template passes its own function and result types."""
         kernels, library_calls = plan.step_counts
         counts_per_run = {
             "executions": 1,
@@ -60,17 +63,17 @@ class TracedSignature:
 
 
 class SignatureTemplate:
-    """A signature that was traced with symbolic sizes."""
+    """A signature that was traced and compiled with symbolic sizes."""
 
     def __init__(self, traced: TracedSignature, plan: PlanTemplate) -> None:
         self._traced, self._plan = traced, plan
 
     def is_current(self) -> bool:
-        """Whether none of the tensors that the function read has been updated in place since."""
+        """Whether no captured tensor has been updated in place since the trace."""
         return is_current(self._traced.captured_handles)
 
     def entry_for(self, sizes: Sequence[int], is_new: bool) -> Entry:
-        """The entry for sizes that fit the guards; whether the template was made for it is counted."""
+        """Creates the entry for sizes that satisfy the guards; `is_new` counts the template as compiled for it."""
         number_of = partial(_size_for, self._plan.guards, tuple(sizes))
         traced = self._traced
         types = tuple([bind_symbolic_type(type, number_of) for type in traced.function.result_types])
@@ -80,3 +83,86 @@ class SignatureTemplate:
 
 def _size_for(guards: SizeGuards, sizes: Sequence[int], size: SymbolicSize) -> Any:
     return guards.evaluate(sizes, [size.terms])[0]
+
+
+class StaticArgument:
+    """A static argument: its value is part of the signature."""
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value.value if isinstance(value, StaticArgument) else value
+        self.key = _exact_key(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StaticArgument) and self.key == other.key
+
+    def __hash__(self) -> int:
+        try:
+            return hash(self.key)
+        except TypeError:
+            raise UsageError(
+                "an argument of a compiled function must be a tensor or hashable",
+                where=caller_origin(),
+                found=type(self.value).__name__,
+                help="pass tensors, numbers, or pytrees of them",
+            ) from None
+
+
+def _exact_key(value: Any) -> Any:
+    """Returns a key that is equal only for values that a trace cannot distinguish.
+
+    1, True and 1.0 have different keys, and so have 0.0 and -0.0.
+    """
+    if isinstance(value, tuple):
+        return value.__class__, tuple(map(_exact_key, value))
+    if isinstance(value, frozenset):
+        return value.__class__, frozenset(map(_exact_key, value))
+    if isinstance(value, float | complex):
+        return value.__class__, repr(value)
+    return value.__class__, value
+
+
+def find_static_parameters(
+    function: Callable[..., Any], numbers: int | Iterable[int], names: str | Iterable[str]
+) -> tuple[frozenset[int], frozenset[str]]:
+    """Returns positions and names of static parameters; a parameter in either is static however it is passed."""
+    positions = {numbers} if isinstance(numbers, int) else set(numbers)
+    named = {names} if isinstance(names, str) else set(names)
+    if not positions and not named:
+        return frozenset(), frozenset()
+    try:
+        parameters = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # a C function without a signature
+        return frozenset(positions), frozenset(named)
+    positions = {position + len(parameters) if position < 0 else position for position in positions}
+    named |= {parameters[position] for position in positions if position < len(parameters)}
+    positions |= {position for position, name in enumerate(parameters) if name in named}
+    return frozenset(positions), frozenset(named)
+
+
+def split_sizes(key: Any) -> tuple[Any, tuple[int, ...]]:
+    """Splits a signature into one without sizes, and the vector of its sizes."""
+    structure, parts = key
+    shapeless_parts: list[Any] = []
+    sizes: list[int] = []
+    for part in parts:
+        if isinstance(part, TensorType):
+            shapeless_parts.append((part.element, len(part.shape)))
+            sizes += [size for size in part.shape if isinstance(size, int)]
+        elif part.__class__ is tuple:
+            shapeless_parts.append((part[0], len(part[1]), None))
+            sizes += part[1]
+        else:
+            shapeless_parts.append(part)
+    return (structure, tuple(shapeless_parts)), tuple(sizes)
+
+
+def replace_sizes(types: Sequence[Type], sizes: Iterator[int]) -> list[Type]:
+    """Replaces the sizes of tensor types by others, in order."""
+    new_types: list[Type] = []
+    for type in types:
+        if isinstance(type, TensorType):
+            type = TensorType(type.element, tuple([next(sizes) for _ in type.shape]))
+        new_types.append(type)
+    return new_types

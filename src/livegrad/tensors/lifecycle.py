@@ -1,6 +1,6 @@
-"""Methods of tensors besides arithmetic: fill, device placement, free, display and gradients.
+"""Tensor methods for data, device placement, graphs, gradients and copies.
 
-A mixin of `Tensor`. Tensor functions are imported when they are called, because they depend on `Tensor`.
+A mixin of `Tensor`. Modules that depend on `Tensor` are imported when a method needs them.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def _module(name: str) -> Any:
 
 
 class Lifecycle:
-    """Data, place, graph and gradient of a tensor."""
+    """Data, device, graph and gradient of a tensor."""
 
     __slots__ = ()
 
     # --- data ---
 
     def fill(self: Any, value: bool | int | float | complex) -> None:
-        """Gives a leaf this number everywhere; what was computed from it is computed anew when it is next asked for.
+        """Fills a leaf with a number. Tensors computed from it are recomputed when they are next read.
 
         >>> import livegrad as lg
         >>> x = lg.empty(2)
@@ -69,7 +69,9 @@ class Lifecycle:
         replace_data(leaf, np.full(self.shape, self.dtype(number), self.dtype.dtype))
 
     def fill_random(self: Any, seed: int | None = None) -> None:
-        """Gives a leaf uniform random numbers from 0 to 1; the same seed gives the same numbers, none gives new ones.
+        """Fills a leaf with uniform random numbers in [0, 1). The same seed gives the same numbers.
+
+        Without a seed, each call draws new numbers.
 
         >>> import livegrad as lg
         >>> x = lg.empty(3)
@@ -95,15 +97,17 @@ class Lifecycle:
             )
         return leaf
 
-    # --- place ---
+    # --- device ---
 
     @property
     def device(self: Any) -> str:
-        """Where the tensor is computed."""
+        """The device on which the tensor is computed."""
         return assign_devices(toposort([self.node]))[self.node]
 
     def to(self: Any, device: str) -> Tensor:
-        """The tensor on a device: `cpu`, `cuda`, or `reference` for NumPy. Graphs over several copy where they must.
+        """Returns the tensor on a device: `cpu`, `cuda`, or `reference` for NumPy.
+
+        A graph may span several devices; values are copied where necessary.
 
         >>> import livegrad as lg
         >>> x = lg.asarray([1.0, 2.0]).to("reference")
@@ -115,7 +119,7 @@ class Lifecycle:
         return wrap(self.node) if self.device == device else wrap(transfer(self.node, device=device))
 
     def to_device(self: Any, device: Any, /, *, stream: Any = None) -> Tensor:
-        """`to`, under the name of the Array API."""
+        """Returns the tensor on a device: the Array API name of `to`."""
         if stream is not None:
             raise UsageError("these devices do not have streams", where=caller_origin())
         return self.to(device)
@@ -124,11 +128,11 @@ class Lifecycle:
 
     @property
     def graph(self: Any) -> Graph:
-        """The graph that computes this tensor: nodes, inputs, summaries and pictures."""
+        """The graph that computes this tensor, for inspection: nodes, inputs, summaries and drawings."""
         return _module("tensor_graph").Graph([self])
 
     def free(self: Any) -> None:
-        """Lets go of the tensor now: using it later is an error. Tensors made from it keep what they need.
+        """Frees the tensor; using it later is an error. Tensors computed from it keep what they need.
 
         >>> import livegrad as lg
         >>> x = lg.ones(3)
@@ -141,9 +145,9 @@ class Lifecycle:
     # --- gradient ---
 
     def requires_grad_(self: Any, wanted: bool = True) -> Tensor:
-        """Makes the tensor a variable: `backward` leaves its gradient in `.grad`, and goes no further than that.
+        """Makes the tensor a variable: `backward` adds its gradient to `.grad` and stops there.
 
-        A variable that was computed from other variables thus stands beside them: through it they get no gradient.
+        Variables that this tensor was computed from get no gradient through it.
 
         >>> import livegrad as lg
         >>> first, second = lg.ones(1).requires_grad_(), lg.ones(1).requires_grad_()
@@ -166,7 +170,7 @@ class Lifecycle:
         return self
 
     def _ensure_own_leaf(self: Any) -> None:
-        """Gives a variable its own leaf: equal expressions are one node, but two variables must be distinct."""
+        """Gives a variable its own leaf: equal expressions share a node, but variables must be distinct."""
         node = self.node
         shares_node = any(variable is not self for variable in _variables(node))
         if shares_node or all(below.op is not input_op and below.op is not parameter_op for below in toposort([node])):
@@ -175,7 +179,7 @@ class Lifecycle:
             )
 
     def _snapshot(self: Any) -> Node:
-        """A leaf with the same data that later fills do not change; for a computed tensor its own node."""
+        """Returns a leaf with the current data, which later fills do not change; a computed tensor keeps its node."""
         leaf = leaf_of(self.node)
         if leaf is None:
             return self.node
@@ -188,13 +192,13 @@ class Lifecycle:
 
     @property
     def grad(self: Any) -> Tensor | None:
-        """What `backward` found so far; set it to None to start anew."""
+        """The gradient that `backward` has accumulated; set it to None to reset it."""
         return None if self._extra is None else self._extra["grad"]
 
     @grad.setter
     def grad(self: Any, value: Tensor | None) -> None:
         if self._extra is None:
-            raise UsageError("not a variable", where=caller_origin(), help="call requires_grad_() first")
+            raise UsageError("this tensor is not a variable", where=caller_origin(), help="call requires_grad_() first")
         self._extra["grad"] = value
 
     def backward(self: Any) -> None:
@@ -229,12 +233,12 @@ class Lifecycle:
         gradients = _module("differentiated_call").gradient_by_nodes(self, nodes)
         for node, gradient in zip(nodes, gradients, strict=True):
             for variable in _variables(node):
-                # A gradient is data for whoever updates the variable: it is no part of what is differentiated later.
+                # Detached: an update that uses the gradient is not differentiated.
                 detached = _module("transforms").stop_gradient(_module("handle").wrap(gradient))
                 variable.grad = detached if variable.grad is None else variable.grad + detached
 
     def detach(self: Any) -> Tensor:
-        """The same value, through which no gradient flows."""
+        """Returns the same value without a gradient."""
         return _module("transforms").stop_gradient(self)
 
     # --- storage ---
@@ -243,7 +247,7 @@ class Lifecycle:
         return _from_pickle, (np.array(self._value()), self.requires_grad)
 
     def __copy__(self: Any) -> Tensor:
-        # A variable's copy is computed from it, so that gradients find their way back.
+        # The copy of a variable is computed from it, so that gradients flow back.
         copied_node = _copy_node(self.node) if wants_gradient(self.node) else self._snapshot()
         return _module("handle").wrap(copied_node)
 
@@ -255,13 +259,13 @@ class Lifecycle:
         return duplicate
 
     def _rebind(self: Any, other: Tensor) -> None:
-        """Makes the handle refer to another tensor."""
+        """Rebinds the handle to the node of another tensor."""
         deferred = other._deferred
         if self._extra is not None:
             record_update(self._node)
         elif deferred is not None and deferred[0].__class__ is DeferredOp and deferred[1] is None:
             if self._deferred is None:
-                del self._node  # made when it is first asked for
+                del self._node  # unset: created on demand
             self._deferred = deferred
             deferred[0].holder = ref(self)
             return
@@ -269,7 +273,7 @@ class Lifecycle:
 
 
 def _copy_node(node: Node) -> Node:
-    """A separate node with the same value."""
+    """Creates a separate node with the same value."""
     shape = shape_of(node.type)
     return broadcast(node, shape=shape, axes=tuple(range(len(shape))))
 
@@ -279,7 +283,7 @@ def _variables(node: Node) -> list[Any]:
 
 
 def _from_pickle(array: Any, is_variable: bool = False) -> Tensor:
-    # Out-of-band buffers belong to whoever unpickles, who may write to them.
+    # Out-of-band buffers belong to the caller of `pickle.loads`, who may write to them.
     data = array if array.flags.owndata and array.flags.c_contiguous else np.array(array, order="C")
     tensor = _module("handle").wrap_array(data)
     return tensor.requires_grad_() if is_variable else tensor

@@ -1,7 +1,7 @@
 """Linear algebra on batches of matrices, the last two dimensions: the `linalg` extension of the Array API.
 
-`lg.linalg` is this module. Factorisations run as steps of the plan with NumPy's LAPACK, real and complex, and are
-differentiable where the mathematical function is. Integers are converted to float32. Norms are in `norms`.
+`lg.linalg` is this module. Factorisations (`factorisations.py`) run as separate steps and are differentiable where the
+mathematical function is. Integers are converted to float32. Norms are in `norms.py`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    """Lists the public names only, for tab completion."""
     return __all__
 
 
@@ -147,7 +147,7 @@ def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
 
 
 def _tolerance(node: Node, rtol: Any, user: str) -> Node:
-    """The relative size of singular values that count as zero, one for each matrix."""
+    """Returns the relative size below which singular values count as zero, one for each matrix."""
     shape, element = shape_of_node(node), element_of(node).real
     type = TensorType(element, shape[:-2])
     if rtol is None:
@@ -200,13 +200,13 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
     n = require_integer(n, "matrix_power", "the exponent")
     if n == 0:
         return wrap(select(diagonal_mask(node), filled(1.0, node.type), zero(node.type)))
-    square, rest = (inv_op(node) if n < 0 else node), abs(n)
+    square, exponent = (inv_op(node) if n < 0 else node), abs(n)
     power: Node | None = None
-    while rest:
-        if rest & 1:
+    while exponent:
+        if exponent & 1:
             power = square if power is None else matmul_op(power, square)
-        rest >>= 1
-        square = matmul_op(square, square) if rest else square
+        exponent >>= 1
+        square = matmul_op(square, square) if exponent else square
     assert power is not None
     return wrap(power)
 
@@ -243,7 +243,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
 
 
 def _diagonal(node: Node, offset: int, user: str) -> Node:
-    """The diagonal as a slice of the flattened matrix: each step advances one row and one column."""
+    """Takes the diagonal as a strided slice of the flattened matrix: each step advances one row and one column."""
     shape = shape_of_node(node)
     if len(shape) < 2:
         expected = "at least two dimensions"
@@ -308,14 +308,14 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     shape = shape_of_node(a)
     position = len(shape) + axes[0]
     (a0, a1, a2), (b0, b1, b2) = _components(a, position), _components(b, position)
-    # Chosen by place instead of joined, so that all of it is one kernel.
+    # Selects by index instead of concatenating, so that everything fuses into one kernel.
     index = index_along(shape, position)
     last = select(equal(index, 1), a2 * b0 - a0 * b2, a0 * b1 - a1 * b0)
     return wrap(select(equal(index, 0), a1 * b2 - a2 * b1, last))
 
 
 def _components(x: Node, axis: int) -> list[Node]:
-    """The three components along an axis, each broadcast over it."""
+    """Returns the three components along an axis, each broadcast over the axis."""
     shape = shape_of_node(x)
     size, axes = tuple(1 if i == axis else n for i, n in enumerate(shape)), tuple(range(len(shape)))
     parts = []

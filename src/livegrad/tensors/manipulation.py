@@ -1,4 +1,4 @@
-"""Functions that move elements without changing them. Part of the tensor namespace."""
+"""Manipulation functions of the tensor namespace: they move elements without changing them."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
     Tensor([[1, 2],
             [1, 2]], dtype=int64)
     """
-    node, wanted = node_of(x, "broadcast_to"), normalise_shape(shape, "broadcast_to")
+    node, target_shape = node_of(x, "broadcast_to"), normalise_shape(shape, "broadcast_to")
     old_shape = shape_of(node.type)
-    if join_shapes("broadcast_to", old_shape, wanted) != wanted:
-        raise ShapeError(f"shape {old_shape} does not broadcast to {wanted}", where=caller_origin())
-    return wrap(movement.broadcast_to(node, wanted))
+    if join_shapes("broadcast_to", old_shape, target_shape) != target_shape:
+        raise ShapeError(f"shape {old_shape} does not broadcast to {target_shape}", where=caller_origin())
+    return wrap(movement.broadcast_to(node, target_shape))
 
 
 # --- shapes ----------------------------------------------------------------------------------------------------------
@@ -87,18 +87,18 @@ def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
 
 
 def _with_inferred_size(shape: Any, old_shape: tuple[Size, ...]) -> tuple[Size, ...]:
-    listed = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, Tensor) else (shape,)
-    inferred_axes = [i for i, size in enumerate(listed) if not isinstance(size, Dimension) and _is_minus_one(size)]
+    sizes = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, Tensor) else (shape,)
+    inferred_axes = [i for i, size in enumerate(sizes) if not isinstance(size, Dimension) and _is_minus_one(size)]
     if not inferred_axes:
-        return normalise_shape(listed, "reshape")
+        return normalise_shape(sizes, "reshape")
     if len(inferred_axes) > 1:
         raise ShapeError("only one size can be -1", where=caller_origin(), found=repr(shape))
     (position,) = inferred_axes
-    others = normalise_shape(listed[:position] + listed[position + 1 :], "reshape")
-    rest = size_product(others)
-    inferred = None if rest == 0 else divide_exactly(size_product(old_shape), rest)
+    others = normalise_shape(sizes[:position] + sizes[position + 1 :], "reshape")
+    remaining_size = size_product(others)
+    inferred = None if remaining_size == 0 else divide_exactly(size_product(old_shape), remaining_size)
     if inferred is None:
-        raise ShapeError(f"a tensor of shape {old_shape} cannot be reshaped to {listed}", where=caller_origin())
+        raise ShapeError(f"a tensor of shape {old_shape} cannot be reshaped to {sizes}", where=caller_origin())
     return (*others[:position], inferred, *others[position:])
 
 
@@ -135,10 +135,10 @@ def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     node = node_of(x, "squeeze")
     shape = shape_of(node.type)
     if axis is None:
-        gone = tuple(position for position, size in enumerate(shape) if size == 1)
+        removed_axes = tuple(position for position, size in enumerate(shape) if size == 1)
     else:
-        gone = normalise_axes(axis, len(shape), "squeeze")
-    for position in gone:
+        removed_axes = normalise_axes(axis, len(shape), "squeeze")
+    for position in removed_axes:
         if shape[position] != 1:
             raise ShapeError(
                 f"`squeeze` cannot remove axis {position}",
@@ -147,7 +147,7 @@ def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
                 found=f"shape {shape}",
             )
     return wrap(
-        movement.reshape(node, shape=tuple(size for position, size in enumerate(shape) if position not in gone))
+        movement.reshape(node, shape=tuple(size for position, size in enumerate(shape) if position not in removed_axes))
     )
 
 
@@ -190,7 +190,7 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
 
 
 def transpose_matrix(x: Any) -> Tensor:
-    """`x.T`, which the standard has for matrices only."""
+    """Implements `x.T`, which the standard defines for matrices only."""
     node = node_of(x, "T")
     if len(shape_of(node.type)) != 2:
         help = "use .mT for stacks of matrices, lg.permute_dims for other orders"
@@ -221,14 +221,15 @@ def roll(x: Any, /, shift: int | Tensor | Sequence[int | Tensor], *, axis: int |
     """
     node = node_of(x, "roll")
     shape = shape_of(node.type)
-    listed = shift if isinstance(shift, Sequence) else (shift,)
+    shift_list = shift if isinstance(shift, Sequence) else (shift,)
     shifts = tuple(
-        require_shift(each) if isinstance(each, Tensor) else require_integer(each, "roll", "a shift") for each in listed
+        require_shift(each) if isinstance(each, Tensor) else require_integer(each, "roll", "a shift")
+        for each in shift_list
     )
     if axis is None:
         flat = movement.reshape(node, shape=(size_product(shape),))
         return wrap(movement.reshape(_rolled(flat, sum(shifts), 0), shape=shape))
-    # An axis may be named several times here: the shifts add up.
+    # An axis may be repeated: the shifts add up.
     axes = [normalise_axis(each, len(shape), "roll") for each in (axis if isinstance(axis, Sequence) else (axis,))]
     if len(shifts) == 1:
         shifts = shifts * len(axes)
@@ -303,15 +304,15 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
         if shape_of(node.type) != first:
             raise ShapeError(f"`stack` cannot join shapes {first} and {shape_of(node.type)}", where=caller_origin())
     position = normalise_axis(axis, len(first) + 1, "stack")
-    raised = [movement.reshape(node, shape=(*first[:position], 1, *first[position:])) for node in nodes]
-    return wrap(raised[0] if len(raised) == 1 else movement.concatenate(*raised, axis=position))
+    expanded = [movement.reshape(node, shape=(*first[:position], 1, *first[position:])) for node in nodes]
+    return wrap(expanded[0] if len(expanded) == 1 else movement.concatenate(*expanded, axis=position))
 
 
 def _tensors(arrays: Any, user: str) -> list[Node]:
-    listed = list(arrays) if isinstance(arrays, Iterable) else []
-    if not listed:
-        raise UsageError(f"`{user}` needs tensors to join", where=caller_origin(), expected="a list of them")
-    return promote_operands(user, *listed)
+    tensors = list(arrays) if isinstance(arrays, Iterable) else []
+    if not tensors:
+        raise UsageError(f"`{user}` needs tensors to join", where=caller_origin(), expected="a list of tensors")
+    return promote_operands(user, *tensors)
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
@@ -327,8 +328,8 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     count = shape[position]
     if isinstance(count, Dimension):
         raise ShapeError("the number of parts must be static", where=caller_origin(), found=f"size {count}")
-    rest = (*shape[:position], *shape[position + 1 :])
-    return tuple(wrap(movement.reshape(_part(node, position, index, 1), shape=rest)) for index in range(count))
+    part_shape = (*shape[:position], *shape[position + 1 :])
+    return tuple(wrap(movement.reshape(_part(node, position, index, 1), shape=part_shape)) for index in range(count))
 
 
 def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
@@ -345,9 +346,9 @@ def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
     sizes = (1,) * (rank - len(shape)) + shape
     times = (1,) * (rank - len(times)) + times
     pairs = tuple(zip(times, sizes, strict=True))
-    spread = movement.reshape(node, shape=tuple(size for _, own_size in pairs for size in (1, own_size)))
-    spread = movement.broadcast_to(spread, tuple(size for pair in pairs for size in pair))
-    return wrap(movement.reshape(spread, shape=tuple(count * size for count, size in pairs)))
+    expanded = movement.reshape(node, shape=tuple(size for _, own_size in pairs for size in (1, own_size)))
+    expanded = movement.broadcast_to(expanded, tuple(size for pair in pairs for size in pair))
+    return wrap(movement.reshape(expanded, shape=tuple(count * size for count, size in pairs)))
 
 
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -383,6 +384,6 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
 
 def _repeated(node: Node, count: int, axis: int) -> Node:
     shape = shape_of(node.type)
-    raised = movement.reshape(node, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
-    spread = movement.broadcast_to(raised, (*shape[: axis + 1], count, *shape[axis + 1 :]))
-    return movement.reshape(spread, shape=(*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))
+    expanded = movement.reshape(node, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    expanded = movement.broadcast_to(expanded, (*shape[: axis + 1], count, *shape[axis + 1 :]))
+    return movement.reshape(expanded, shape=(*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))

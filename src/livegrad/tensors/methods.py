@@ -1,6 +1,6 @@
-"""NumPy-style methods of tensors, which call the functions of the namespace.
+"""NumPy-style methods of tensors.
 
-A mixin of `Tensor`. Names and arguments follow NumPy; each method calls the corresponding Array API function.
+A mixin of `Tensor`. Names and arguments follow NumPy; each method calls the corresponding function of the namespace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @cache
 def namespace() -> Any:
-    """The functions on tensors; they are made of tensors, so they are imported when the first of them is called."""
+    """Imports the tensor namespace on first use, because it depends on `Tensor`."""
     return importlib.import_module("livegrad.tensors.namespace")
 
 
@@ -75,8 +75,8 @@ class Methods:
     def at(self) -> At:
         """Updates that return a new tensor: `x.at[key].set(value)`, `.add`, `.mul`, `.max`, `.min`, and `.get()`.
 
-        The key is any that indexing takes. If it names an element several times, `set` keeps the last value and the
-        others combine all of them. The tensor itself stays as it is.
+        The key may be anything that indexing accepts. If it selects an element several times, `set` keeps the last
+        value and the other updates combine all values. The tensor itself does not change.
 
         >>> import livegrad as lg
         >>> x = lg.zeros(4)
@@ -150,7 +150,7 @@ class Methods:
         return namespace().expand_dims(self, axis)
 
     def broadcast_to(self, shape: Any) -> Tensor:
-        """The tensor spread to a shape: see `lg.broadcast_to`.
+        """The tensor broadcast to a shape: see `lg.broadcast_to`.
 
         >>> import livegrad as lg
         >>> lg.ones(3).broadcast_to((2, 3)).shape
@@ -168,7 +168,7 @@ class Methods:
         return namespace().repeat(self, repeats, axis=axis)
 
     def take(self, indices: Any, axis: int | None = None) -> Tensor:
-        """The elements at positions along an axis: see `lg.take`.
+        """The elements at these indices along an axis: see `lg.take`.
 
         >>> import livegrad as lg
         >>> lg.arange(5).take([4, 0])
@@ -177,7 +177,7 @@ class Methods:
         return namespace().take(self, indices, axis=axis)
 
     def clip(self, min: Any = None, max: Any = None) -> Tensor:
-        """The numbers, or the bounds that they pass: see `lg.clip`.
+        """The elements limited to a range: see `lg.clip`.
 
         >>> import livegrad as lg
         >>> lg.arange(4).clip(1, 2)
@@ -186,7 +186,7 @@ class Methods:
         return namespace().clip(self, min, max)
 
     def round(self) -> Tensor:
-        """Rounded to whole numbers: see `lg.round`.
+        """The elements rounded to the nearest integers: see `lg.round`.
 
         >>> import livegrad as lg
         >>> lg.asarray([0.4]).round()
@@ -204,7 +204,7 @@ class Methods:
         return namespace().conj(self)
 
     def dot(self, other: Any, /) -> Tensor:
-        """The product that NumPy calls so: over the last axis of this and the one before the last of the other.
+        """NumPy's `dot`: sums products over the last axis of `self` and the second-to-last axis of `other`.
 
         >>> import livegrad as lg
         >>> float(lg.ones(3).dot(lg.ones(3)))
@@ -263,8 +263,8 @@ class Methods:
         """
         if out is not None:
             _reject_out()
-        taken = ddof if correction is None else correction
-        return namespace().var(_cast(self, dtype), axis=axis, correction=taken, keepdims=keepdims)
+        resolved_correction = ddof if correction is None else correction
+        return namespace().var(_cast(self, dtype), axis=axis, correction=resolved_correction, keepdims=keepdims)
 
     def std(
         self,
@@ -284,8 +284,8 @@ class Methods:
         """
         if out is not None:
             _reject_out()
-        taken = ddof if correction is None else correction
-        return namespace().std(_cast(self, dtype), axis=axis, correction=taken, keepdims=keepdims)
+        resolved_correction = ddof if correction is None else correction
+        return namespace().std(_cast(self, dtype), axis=axis, correction=resolved_correction, keepdims=keepdims)
 
     def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         """The largest element along axes.
@@ -310,7 +310,7 @@ class Methods:
         return namespace().min(self, axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
-        """The position of the largest element.
+        """The index of the largest element.
 
         >>> import livegrad as lg
         >>> lg.arange(4).argmax()
@@ -319,7 +319,7 @@ class Methods:
         return namespace().argmax(self, axis=axis, keepdims=keepdims)
 
     def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
-        """The position of the smallest element.
+        """The index of the smallest element.
 
         >>> import livegrad as lg
         >>> lg.arange(4).argmin()
@@ -339,7 +339,7 @@ class Methods:
         return namespace().all(self, axis=axis, keepdims=keepdims)
 
     def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        """Whether one element is true.
+        """Whether any element is true.
 
         >>> import livegrad as lg
         >>> lg.zeros(2).any()
@@ -350,7 +350,7 @@ class Methods:
         return namespace().any(self, axis=axis, keepdims=keepdims)
 
     def cumsum(self, axis: int | None = None) -> Tensor:
-        """The running sum along an axis.
+        """The cumulative sum along an axis.
 
         >>> import livegrad as lg
         >>> lg.arange(4).cumsum()
@@ -359,7 +359,7 @@ class Methods:
         return namespace().cumulative_sum(self, axis=axis)
 
     def cumprod(self, axis: int | None = None) -> Tensor:
-        """The running product along an axis.
+        """The cumulative product along an axis.
 
         >>> import livegrad as lg
         >>> lg.asarray([2, 3]).cumprod()
@@ -368,7 +368,7 @@ class Methods:
         return namespace().cumulative_prod(self, axis=axis)
 
     def sort(self, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
-        """The elements in order: a new tensor, `self` stays as it is.
+        """The sorted elements in a new tensor; `self` does not change.
 
         >>> import livegrad as lg
         >>> lg.asarray([3, 1, 2]).sort()
@@ -377,7 +377,7 @@ class Methods:
         return namespace().sort(self, axis=axis, descending=descending, stable=stable)
 
     def argsort(self, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
-        """The positions that put the elements in order.
+        """The indices that sort the elements.
 
         >>> import livegrad as lg
         >>> lg.asarray([3, 1, 2]).argsort()
@@ -386,7 +386,7 @@ class Methods:
         return namespace().argsort(self, axis=axis, descending=descending, stable=stable)
 
     def nonzero(self) -> tuple[Tensor, ...]:
-        """The positions of the nonzero elements; executes, because their number is a shape.
+        """The indices of the nonzero elements; executes, because their number is a shape.
 
         >>> import livegrad as lg
         >>> lg.asarray([0, 5]).nonzero()
@@ -396,7 +396,7 @@ class Methods:
 
 
 def _reject_out() -> NoReturn:
-    """Raises for `out`: NumPy's functions pass `out=None` to methods, and results are always new tensors."""
+    """Raises for `out`, which methods accept because NumPy's functions pass `out=None`; results are new tensors."""
     raise UsageError("results cannot be written into an array", where=caller_origin(), help="omit `out`")
 
 

@@ -1,4 +1,4 @@
-"""Every function on tensors under its Array API name; `livegrad` itself exports these."""
+"""The tensor namespace: every function under its Array API name. `livegrad` exports these names."""
 
 import sys
 

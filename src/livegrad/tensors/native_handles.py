@@ -1,8 +1,8 @@
-"""Says to native code how the arrays of tensors are found, so that compiled functions take tensors as they are.
+"""Describes the object layout of tensor handles to native code, so that compiled functions take tensors directly.
 
-`jit` passes the words to the entries of plans. What is read are slots of `Tensor`, of a node and its leaf or memo slot,
-and of a deferred op. A tensor whose value is not known, not plain data of the host or not good any more is declined; so
-are computed ones while there are gradient variables, which a graph may lead to.
+`jit` passes the layout to plan entries. Native code reads slots of `Tensor`, of the node and its leaf or memo slot, and
+of deferred ops. It declines tensors whose value is not cached, not on the host, or outdated; while gradient variables
+exist, it also declines computed tensors, whose graphs may lead to one.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _SLOTS = (
 
 
 @lru_cache(maxsize=1)
-def handle_words() -> array[int] | None:
-    """The words that `plan_arguments_ir.array_of_handle` reads; None if this interpreter keeps slots otherwise."""
+def handle_layout() -> array[int] | None:
+    """Returns addresses and slot offsets for native code; None if this interpreter has another object layout."""
     offsets = [slot_offset(make(), name) for make, names in _SLOTS for name in names]
-    count = object.__basicsize__  # where a list has its length
+    count = object.__basicsize__  # the offset of the length of a list
     sample = [None] * 7
     if None in offsets or ctypes.c_int64.from_address(id(sample) + count).value != len(sample):
         return None

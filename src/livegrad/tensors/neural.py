@@ -1,7 +1,7 @@
-"""Functions of neural networks: activations, softmax, cross entropy, normalisation, convolution, pooling, attention.
+"""Neural network functions: activations, softmax, cross entropy, normalisation, convolution, pooling, attention.
 
-`lg.nn` is this module; the most common functions are in `lg` too. They consist of elementary ops, so a softmax or a
-layer norm is one kernel, forward and backward.
+`lg.nn` is this module; the most common functions are also in `lg`. They consist of elementary ops, so a softmax or a
+layer norm fuses into one kernel, forward and backward.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    """Lists the public names only, for tab completion."""
     return __all__
 
 
@@ -87,7 +87,7 @@ def relu(x: Any, /) -> Tensor:
     """
     node = require_kinds(node_of(x, "relu"), "relu", "signed", "unsigned", "float")
     zeros = zero(node.type)
-    # Asked so that NaN stays NaN.
+    # Compares with `<=` so that NaN propagates.
     return wrap(select(node <= zeros, zeros, node))
 
 
@@ -103,14 +103,14 @@ def sigmoid(x: Any, /) -> Tensor:
 
 
 def _to_computation_type(x: Any, user: str) -> tuple[Node, Scalar]:
-    """A node of floats to compute with, and the type of the result: half floats are computed as float32."""
+    """Returns a float node to compute with, and the type of the result. 16-bit floats are computed as float32."""
     node = float_node(x, user)
     element = element_of(node)
     return as_type(node, f32 if element.bits == 16 else element), element
 
 
 def _sigmoid(x: Node) -> Node:
-    # Below this the exponential of the negative would overflow, and the result is nothing but zero.
+    # Below this, exp(-x) would overflow, and the result is zero.
     lowest = filled(-708.0 if element_of(x) is f64 else -87.0, x.type)
     return select(x > lowest, 1.0 / (1.0 + exp(-maximum(x, lowest))), zero(x.type))
 
@@ -201,11 +201,11 @@ def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor
     shape = shape_of_node(node)
     axes = sorted_axes(axis, len(shape), "logsumexp")
     if _has_empty_axis(node, axes):
-        kept = tuple(size for i, size in enumerate(shape) if i not in axes)
-        result = filled(-math.inf, TensorType(element_of(node), kept))
+        kept_shape = tuple(size for i, size in enumerate(shape) if i not in axes)
+        result = filled(-math.inf, TensorType(element_of(node), kept_shape))
     else:
         largest = detach(reduce(node, kind="max", axes=axes))
-        below = gap(node, spread_back(largest, shape, axes))  # those that are infinite themselves are none below
+        below = gap(node, spread_back(largest, shape, axes))  # zero where both are infinite
         result = log(reduce(exp(below), kind="sum", axes=axes)) + largest
     return wrap(as_type(restore_reduced_axes(result, shape, axes) if keepdims else result, element))
 
@@ -241,7 +241,7 @@ def cross_entropy(scores: Any, target: Any, /, *, axis: int = -1) -> Tensor:
         return wrap(as_type(total - reshape(take_along_axis_nodes(node, positions, position), shape=rows), element))
     weights = as_type(target_node, element_of(node))
     terms = weights * (spread_back(total, shape, (position,)) - node)
-    # What cannot happen, and is not wanted, costs nothing: its logarithm is infinite.
+    # A class with target probability zero costs nothing, even if its predicted logarithm is infinite.
     costs = select(equal(weights, zero(weights.type)), zero(terms.type), terms)
     return wrap(as_type(reduce(costs, kind="sum", axes=(position,)), element))
 
@@ -251,7 +251,7 @@ def _has_empty_axis(x: Node, axes: tuple[int, ...]) -> bool:
 
 
 def _largest(x: Node, axes: tuple[int, ...]) -> Node:
-    """The largest elements, broadcast back and detached: results do not depend on this shift."""
+    """Returns the maxima along axes, broadcast back and detached, because results do not depend on the shift."""
     return spread_back(detach(reduce(x, kind="max", axes=axes)), shape_of_node(x), axes)
 
 
@@ -297,6 +297,6 @@ def one_hot(x: Any, classes: int, /, *, axis: int = -1, dtype: Scalar | None = N
     position = normalise_axis(axis, len(index_shape) + 1, "one_hot")
     count = require_integer(classes, "one_hot", "the number of classes", minimum=0)
     shape = normalise_shape((*index_shape[:position], count, *index_shape[position:]), "one_hot")
-    spread = broadcast(node, shape=shape, axes=tuple(i for i in range(len(shape)) if i != position))
+    classes_node = broadcast(node, shape=shape, axes=tuple(i for i in range(len(shape)) if i != position))
     element = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "one_hot")
-    return wrap(as_type(equal(spread, index_along(shape, position)), element))
+    return wrap(as_type(equal(classes_node, index_along(shape, position)), element))

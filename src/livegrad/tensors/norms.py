@@ -1,4 +1,4 @@
-"""Norms of vectors and matrices; part of `lg.linalg`. The derivative of a norm at zero is zero."""
+"""Norms of vectors and matrices for `lg.linalg`. The derivative of a norm at zero is zero."""
 
 from __future__ import annotations
 
@@ -121,9 +121,9 @@ def _root_of_squares(node: Node, axes: tuple[int, ...]) -> Node:
 
 
 def _largest(x: Node, axes: tuple[int, ...]) -> Node:
-    """The largest magnitude, or zero if there are none."""
+    """Returns the largest magnitude along axes; zero if an axis is empty."""
     shape = shape_of_node(x)
     if any(shape[axis] == 0 for axis in axes):
-        kept = tuple(magnitude for axis, magnitude in enumerate(shape) if axis not in axes)
-        return zero(TensorType(element_of(x), kept))
+        kept_shape = tuple(magnitude for axis, magnitude in enumerate(shape) if axis not in axes)
+        return zero(TensorType(element_of(x), kept_shape))
     return reduce(x, kind="max", axes=axes)

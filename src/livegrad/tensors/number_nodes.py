@@ -1,4 +1,4 @@
-"""Converts Python numbers to nodes: tensors filled with one number. Used by the handle and the creation functions."""
+"""Converts Python numbers to constant nodes, broadcast to a shape. Used by the handle and the creation functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ newaxis = None
 
 
 def number_node(number: Number, element: Scalar, shape: tuple[Size, ...] = ()) -> Node:
-    """A Python number everywhere in a tensor; one that the type cannot hold is refused.
+    """Creates a constant broadcast to a shape; raises if the element type cannot represent the number.
 
     >>> from livegrad.ir.types import f32
     >>> number_node(0.5, f32, (2, 3)).type
@@ -41,7 +41,7 @@ def number_node(number: Number, element: Scalar, shape: tuple[Size, ...] = ()) -
         return broadcast(constant(number, element), shape=shape, axes=())
     kind = number.__class__
     if kind is float:
-        # Zeros of different signs are equal, and not the same constant.
+        # 0.0 and -0.0 are equal as cache keys, but are different constants.
         return _constant_node(number, kind, number == 0.0 and copysign(1.0, number) < 0.0, element, shape)  # type: ignore[arg-type]
     if kind is complex:
         return _constant_node.__wrapped__(number, kind, False, element, shape)

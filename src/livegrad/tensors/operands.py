@@ -1,6 +1,6 @@
-"""Promotes operands of tensor functions to a common element type, and checks kinds and axes.
+"""Promotes operands of tensor functions to a common element type, and checks kinds, axes and numbers.
 
-Functions of the namespace call these first, so that errors are raised at the user's line.
+Functions of the namespace call these first, so that errors point to the user's line.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar
+from livegrad.ir.types import Scalar, bool_, scalar_of
+from livegrad.ops.comparison import not_equal
 from livegrad.ops.conversion import cast
 from livegrad.ops.movement import require_tensor
+from livegrad.ops.rules import zero
 from livegrad.tensors.axes_and_shapes import Axes, normalise_axes
 from livegrad.tensors.dtypes import DEFAULT_FLOAT, default_type, promote_types, weak_type
 from livegrad.tensors.errors import DtypeError
@@ -22,22 +24,22 @@ from livegrad.tensors.handle import Tensor, are_weak_numbers, convert_number, ex
 
 
 def element_of(node: Node) -> Scalar:
-    """The element type of a tensor's node."""
+    """Returns the element type of a tensor's node."""
     return require_tensor(node.type).element
 
 
 def as_type(node: Node, element: Scalar) -> Node:
-    """The same numbers in another element type."""
+    """Casts a node to an element type, unless it has it already."""
     return node if element_of(node) is element else cast(node, type=element)
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is one of Python's own numbers, which take the type of the tensor beside them."""
+    """Whether a value is a Python number, which takes the type of the tensor beside it."""
     return isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
 
 
 def promote_operands(user: str, *values: Any) -> list[Node]:
-    """Several operands in the element type that holds them all, each in its own shape.
+    """Promotes operands to their common element type; each keeps its shape.
 
     >>> import livegrad as lg
     >>> [node.type for node in promote_operands("matmul", lg.ones((2, 3)), lg.ones(3, dtype=lg.float64))]
@@ -61,7 +63,7 @@ def promote_operands(user: str, *values: Any) -> list[Node]:
 
 
 def require_kinds(node: Node, user: str, *kinds: str) -> Node:
-    """The node itself, if its elements are of one of these kinds (bool, signed, unsigned, float, complex)."""
+    """Returns the node; raises unless its kind is one of `kinds` (bool, signed, unsigned, float, complex)."""
     if element_of(node).kind not in kinds:
         raise DtypeError(
             f"`{user}` does not support {element_of(node)}",
@@ -73,7 +75,7 @@ def require_kinds(node: Node, user: str, *kinds: str) -> Node:
 
 
 def sorted_axes(axis: Axes, rank: int, user: str) -> tuple[int, ...]:
-    """One axis, several or (for None) all of them, counted from the front and in order, as folds take them.
+    """Returns axes counted from the front and sorted, as reductions require: one, several, or for None all.
 
     >>> sorted_axes((-1, 0), 3, "sum")
     (0, 2)
@@ -82,13 +84,13 @@ def sorted_axes(axis: Axes, rank: int, user: str) -> tuple[int, ...]:
 
 
 def float_node(x: Any, user: str) -> Node:
-    """The node of a tensor of floats; integers become float32."""
+    """Returns the node of an operand as floats; integers become float32."""
     node = require_kinds(node_of(x, user), user, "bool", "signed", "unsigned", "float")
     return node if element_of(node).kind == "float" else as_type(node, DEFAULT_FLOAT)
 
 
 def require_integer(value: Any, user: str, role: str, minimum: int | None = None) -> int:
-    """A whole number from whatever is one, not below `least`.
+    """Converts an argument to an integer; raises if it is not an integer or below `minimum`.
 
     >>> import numpy as np
     >>> require_integer(np.int64(3), "diff", "n")
@@ -105,8 +107,26 @@ def require_integer(value: Any, user: str, role: str, minimum: int | None = None
 
 
 def require_real(value: Any, user: str, role: str) -> float:
-    """A float from whatever is a real number."""
+    """Converts an argument to a float; raises if it is not a real number."""
     try:
         return float(value)
     except (TypeError, ValueError):
         raise UsageError(f"`{user}` takes a number for {role}", where=caller_origin(), found=repr(value)) from None
+
+
+def to_inexact(node: Node, user: str) -> Node:
+    """Converts integers to floats of the default type; floats and complex numbers are returned unchanged."""
+    scalar = scalar_of(node.type)
+    assert scalar is not None
+    if scalar.kind in ("float", "complex"):
+        return node
+    if scalar.kind == "bool":
+        raise DtypeError(
+            f"`{user}` takes numbers", where=caller_origin(), found="booleans", help="cast them with lg.astype"
+        )
+    return cast(node, type=DEFAULT_FLOAT)
+
+
+def to_boolean(node: Node) -> Node:
+    """Converts numbers to booleans, true unless zero; booleans are returned unchanged."""
+    return node if scalar_of(node.type) is bool_ else not_equal(node, zero(node.type))

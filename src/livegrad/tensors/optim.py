@@ -30,7 +30,7 @@ Tree = Any
 
 
 def __dir__() -> list[str]:
-    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    """Lists the public names only, for tab completion."""
     return __all__
 
 
@@ -45,7 +45,7 @@ class Optimizer(Protocol):
     """
 
     def init(self, parameters: Tree) -> Tree:
-        """The state before the first step."""
+        """Returns the state before the first step."""
         ...
 
     def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
@@ -124,7 +124,7 @@ class Adam:
 
         def move(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
             count = astype(step, m.dtype)
-            # The two averages start at zero, which these undo.
+            # Bias correction: both averages start at zero.
             m = m / _bias_correction(self.decay, count)
             s = s / _bias_correction(self.square_decay, count)
             return astype(p - self.learning_rate * (m / (sqrt(s) + self.epsilon) + self.weight_decay * p), p.dtype)
@@ -133,7 +133,7 @@ class Adam:
 
 
 def _averaging_type(x: Any) -> Scalar:
-    """The type of averages: half floats, in which an epsilon is zero and squares vanish, are averaged as float32."""
+    """Returns the type of averages: float32 for 16-bit floats, where epsilon rounds to zero and squares underflow."""
     dtype = x.dtype if isinstance(x, Tensor) else DEFAULT_FLOAT
     return DEFAULT_FLOAT if dtype.kind == "float" and dtype.bits == 16 else dtype
 
@@ -155,7 +155,7 @@ def _shape(leaf: Any) -> tuple[Any, ...]:
 
 
 def _bias_correction(decay: Any, count: Tensor) -> Tensor | float:
-    """1 - decay ** count, computed without the cancellation of a decay near one in float32."""
+    """Computes 1 - decay**count without cancellation for decays near one."""
     if isinstance(decay, Tensor):
         return 1.0 - decay**count
     return 1.0 if decay == 0.0 else -expm1(count * math.log(decay))
@@ -203,7 +203,7 @@ def _require_arguments(arguments: Any) -> None:
             "the arguments of a loss must be a tuple",
             where=caller_origin(),
             found=type(arguments).__name__,
-            help="write arguments=(x,) for one",
+            help="write arguments=(x,) for one argument",
         )
 
 
@@ -254,7 +254,7 @@ def minimize(
 ) -> Minimum:
     """Minimises `loss(parameters, *arguments)` with an optimizer (by default Adam). Each step is one compiled function.
 
-    The default is 100 steps; `LBFGS` takes as many as it needs, up to its own `steps`.
+    The default is 100 steps. `LBFGS` stops when it has converged, after at most its own `steps`.
 
     >>> import livegrad as lg
     >>> found = lg.optim.minimize(lambda x: lg.sum((x - 3.0) ** 2), lg.zeros(2), lg.optim.SGD(0.25), steps=20)
@@ -265,7 +265,7 @@ def minimize(
     if isinstance(optimizer, LBFGS):
         descent = optimizer if steps is None else replace(optimizer, steps=steps)
         return descent.minimize(loss, parameters, arguments, progress=progress)
-    chosen: Optimizer = Adam() if optimizer is None else _require_optimizer(optimizer)
+    selected: Optimizer = Adam() if optimizer is None else _require_optimizer(optimizer)
     parameters = tree_map(_as_float_tensor, parameters)
     steps = 100 if steps is None else steps
     _require_count(steps)
@@ -273,9 +273,9 @@ def minimize(
     @jit
     def step(current: Tree, state: Tree, *arguments: Any) -> tuple[Any, Tree, Tree]:
         value, gradients = value_and_grad(loss)(current, *arguments)
-        return value, *chosen.update(current, gradients, state)
+        return value, *selected.update(current, gradients, state)
 
-    state, losses = chosen.init(parameters), []
+    state, losses = selected.init(parameters), []
     for index in range(steps):
         value, parameters, state = step(parameters, state, *arguments)
         losses.append(float(value))
@@ -299,7 +299,7 @@ class LBFGS:
     history: int = 10
     steps: int = 200
     tolerance: float = 1e-6
-    most_tries: int = 30  # of the line search
+    most_tries: int = 30  # evaluations of the line search per step
 
     def __post_init__(self) -> None:
         _require_settings(tolerance=self.tolerance)
@@ -341,29 +341,29 @@ class LBFGS:
             step = self._search(evaluate, point, value, gradient, direction)
             if step is None:
                 return point, losses, False
-            moved, value, slope = step
-            difference, change = moved - point, slope - gradient
+            new_point, value, slope = step
+            difference, change = new_point - point, slope - gradient
             if difference @ change > 1e-12 * np.linalg.norm(difference) * np.linalg.norm(change):
                 pairs = [*pairs, (difference, change)][-self.history :]
-            point, gradient = moved, slope
+            point, gradient = new_point, slope
             losses.append(value)
             if progress is not None:
                 progress(index, value)
         return point, losses, False
 
     def _search(self, evaluate: Any, point: Any, value: float, gradient: Any, direction: Any) -> Any:
-        """A step along the direction that lowers the loss enough (Armijo) and flattens it enough (Wolfe)."""
+        """Finds a step along the direction that satisfies the Wolfe conditions: sufficient decrease and curvature."""
         slope = float(gradient @ direction)
         if slope >= 0.0:
             direction, slope = -gradient, -float(gradient @ gradient)
         low, high, size, best = 0.0, np.inf, 1.0, None
         for _ in range(self.most_tries):
-            moved = point + size * direction
-            new_value, gradient_there = evaluate(moved)
+            new_point = point + size * direction
+            new_value, gradient_there = evaluate(new_point)
             if not np.isfinite(new_value) or new_value > value + 1e-4 * size * slope:
                 high = size
             else:
-                best = (moved, new_value, gradient_there)
+                best = (new_point, new_value, gradient_there)
                 if gradient_there @ direction >= 0.9 * slope:
                     return best
                 low = size
@@ -372,7 +372,7 @@ class LBFGS:
 
 
 def _precondition(gradient: Any, pairs: list[Any]) -> Any:
-    """The two-loop recursion: the inverse Hessian's estimate, applied to the gradient."""
+    """Applies the inverse Hessian estimate to the gradient with the two-loop recursion."""
     result, weights = gradient.copy(), []
     for difference, change in reversed(pairs):
         weight = (difference @ result) / (difference @ change)

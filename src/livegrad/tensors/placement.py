@@ -1,4 +1,4 @@
-"""Devices by name, and placement of tensors on a device."""
+"""Validates device names and places tensors on devices."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.lazy.devices import DEFAULT_DEVICE, RUNNERS
 from livegrad.tensors.handle import Tensor
 
-DEVICES = tuple(name for name in RUNNERS if name != "cuda")  # those that every machine has
+DEVICES = tuple(name for name in RUNNERS if name != "cuda")  # the devices that every machine has
 
 
 def require_device(device: Any) -> str:
-    """A device's name, checked; None stands for the default.
+    """Returns the name of a device; None stands for the default. Raises for unknown devices.
 
     >>> require_device(None)
     'cpu'
@@ -25,5 +25,5 @@ def require_device(device: Any) -> str:
 
 
 def place_on(tensor: Tensor, device: Any) -> Tensor:
-    """The tensor on a device; None leaves it where it is."""
+    """Returns the tensor on a device; None leaves it where it is."""
     return tensor if device is None or require_device(device) == tensor.device else tensor.to(device)

@@ -1,6 +1,6 @@
-"""Products of tensors: matrix products, contractions, inner products. `einsum` is in its own module.
+"""Tensor products of the namespace: matrix products, contractions and inner products. `einsum` has its own module.
 
-Part of the tensor namespace. Matrix products are separate steps; everything else is fused.
+Matrix products are separate steps of a plan; everything else fuses.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from livegrad.tensors.operands import element_of, promote_operands, require_kind
 
 
 def shape_of_node(node: Node) -> tuple[Size, ...]:
-    """The shape of a tensor's node."""
+    """Returns the shape of a tensor's node."""
     return require_tensor(node.type).shape
 
 
 def promote_numeric_operands(user: str, *values: Any) -> list[Node]:
-    """Operands in one element type, which must be one of numbers."""
+    """Promotes operands to their common element type; raises if it is boolean."""
     return [require_kinds(node, user, *NUMBERS) for node in promote_operands(user, *values)]
 
 
@@ -81,7 +81,7 @@ def _reshape_to(node: Node, shape: tuple[Size, ...]) -> Node:
 
 
 def _inner(a: Node, b: Node, user: str) -> Node:
-    """The sum of products of two vectors."""
+    """Computes the inner product of two vectors."""
     first, second = shape_of_node(a), shape_of_node(b)
     if first != second:
         raise ShapeError(f"`{user}` cannot multiply shapes {first} and {second}", where=caller_origin())
@@ -169,7 +169,7 @@ def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[
 
 
 def dot(x1: Any, x2: Any, /) -> Tensor:
-    """NumPy's `dot`: sums over the last axis of `x1` and the one before the last of `x2`; numbers multiply.
+    """NumPy's `dot`: sums products over the last axis of `x1` and the second-to-last axis of `x2`; numbers multiply.
 
     >>> import livegrad as lg
     >>> dot(lg.ones((2, 3)), lg.ones((3, 4))).shape, dot(lg.ones(3), lg.ones(3)).shape

@@ -1,6 +1,6 @@
 """Flattens and unflattens pytrees of dicts, lists, tuples, data classes and structs.
 
-Transforms, control flow and optimizers accept any pytree of tensors.
+Transforms, `jit`, control flow and optimizers accept any pytree of tensors.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.types import Type
 
-# What is left of a nest without its leaves: hashable, so that it can be part of a signature.
+# A pytree without its leaves. Hashable, so that it can be part of a signature.
 Structure = tuple[Any, ...] | None
 _LEAF: Structure = None
 
 
 class _Keys(tuple[Any, ...]):
-    """The keys of a dict in order, by which nests are equal, and as they were `given`, for the dict that is made."""
+    """The keys of a dict in leaf order, which decides equality, and in insertion order, for `unflatten`."""
 
     insertion_order: tuple[Any, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class _DefaultDict:
-    """Makes a `defaultdict` as it was."""
+    """Rebuilds a `defaultdict` with its factory."""
 
     factory: Any
 
@@ -35,7 +35,7 @@ class _DefaultDict:
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
-    """The leaves of a nest in order, and its structure. None has no leaves; a dict's are in the order of its keys.
+    """Returns the leaves of a pytree in order, and its structure. None has no leaves; dicts are in key order.
 
     >>> flatten({"w": [1, 2], "b": (3, None)})[0]
     [3, 1, 2]
@@ -44,7 +44,7 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
     return leaves, _flatten(tree, leaves)
 
 
-# Classes that are leaves for certain: most leaves are told at a glance.
+# Classes that are always leaves, for a fast check.
 LEAF_CLASSES: set[type] = {bool, int, float, complex, str}
 
 
@@ -75,7 +75,7 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
 
 
 def dict_keys(tree: dict[Any, Any]) -> _Keys:
-    """The keys of a dict in the order of its leaves: sorted, so that dicts with the same keys have the same structure.
+    """Returns the keys of a dict in leaf order: sorted, so that dicts with the same keys have the same structure.
 
     >>> list(dict_keys({"w": 1, "b": 2}))
     ['b', 'w']
@@ -90,7 +90,7 @@ def dict_keys(tree: dict[Any, Any]) -> _Keys:
 
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
-    """The nest of this structure with these leaves.
+    """Builds the pytree with this structure and these leaves.
 
     >>> leaves, structure = flatten({"w": [1, 2], "b": 3})
     >>> unflatten(structure, [10 * leaf for leaf in leaves])
@@ -116,7 +116,7 @@ def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
 
 
 def _data_class(kind: Any, parts: dict[str, Any]) -> Any:
-    """An instance of a data class; fields that the constructor does not accept are set directly."""
+    """Creates an instance of a data class; fields that the constructor does not accept are set directly."""
     init_fields = {field.name for field in dataclasses.fields(kind) if field.init}
     instance = kind(**{name: part for name, part in parts.items() if name in init_fields})
     for name in parts.keys() - init_fields:
@@ -124,7 +124,7 @@ def _data_class(kind: Any, parts: dict[str, Any]) -> Any:
     return instance
 
 
-def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+def tree_map(function: Callable[..., Any], tree: Any, *other_trees: Any) -> Any:
     """Applies `function` to each leaf of a pytree, together with the corresponding leaves of other pytrees.
 
     >>> tree_map(lambda a, b: a + b, {"x": 1, "y": 2}, {"x": 10, "y": 20})
@@ -132,9 +132,11 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """
     leaves, structure = flatten(tree)
     columns = [leaves]
-    for other in others:
-        other_leaves, other_structure = flatten(other)
+    for other_tree in other_trees:
+        other_leaves, other_structure = flatten(other_tree)
         if other_structure != structure:
-            raise UsageError("pytrees of different structure", where=caller_origin(), help="give them the same keys")
+            raise UsageError(
+                "pytrees have different tree structures", where=caller_origin(), help="give them the same keys"
+            )
         columns.append(other_leaves)
     return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])

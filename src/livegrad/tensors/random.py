@@ -1,7 +1,7 @@
 """Random numbers as pure functions of a key: the same key gives the same numbers, in any order, on any backend.
 
 `lg.random` is this module. A key is a tensor of one 64-bit integer; `split` and `fold_in` derive new keys. There is no
-hidden state: to draw other numbers, use another key. The generator is Threefry-2x32 with twenty rounds.
+hidden state: to draw other numbers, use another key. The generator is Threefry-2x32 with 20 rounds.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    """Lists the public names only, for tab completion."""
     return __all__
 
 
 Shape = int | Sequence[int]
 
-# Counters of different purposes never meet, so that a key that is split and also drawn from gives unrelated numbers.
+# Counter ranges are disjoint by purpose, so a key that is both split and drawn from gives unrelated numbers.
 _SPLIT, _FOLD, _SECOND_WORD = 1 << 63, 1 << 62, 1 << 61
 _LOW_HALF = 0xFFFFFFFF
 
@@ -80,7 +80,7 @@ def key(seed: int | Tensor, /) -> Tensor:
 
 
 def _seed(number: Any, user: str) -> Node:
-    """An integer as 64 bits of data rather than a constant, so that another seed runs the same code."""
+    """Creates a seed as 64 bits of data, not as a constant, so that other seeds run the same code."""
     return wrap_array(np.asarray(require_integer(number, user, "the seed") % (1 << 64), np.uint64)).node
 
 
@@ -111,19 +111,20 @@ def fold_in(key: Tensor, /, data: int | Tensor) -> Tensor:
 
 
 def _as_data(keys: Node) -> Tensor:
-    """New keys, computed at once unless traced. Otherwise a loop that splits its key in each step would recompute all
-    earlier keys, which are not held.
+    """Returns new keys, computed immediately unless traced.
+
+    Otherwise a loop that splits its key in each step would recompute all earlier keys, which are not held.
     """
     return wrap(keys) if is_traced(keys) else wrap_array(execute([wrap(keys).node])[0])
 
 
 def _broadcast_key(key: Any, shape: tuple[Size, ...], user: str) -> Node:
-    """The key, checked and broadcast over a shape."""
+    """Validates a key and broadcasts it to a shape."""
     node = node_of(key, user) if isinstance(key, Tensor | Node) else None
     if node is None or element_of(node) is not uint64 or shape_of_node(node) != ():
         found = type(key).__name__ if node is None else str(node.type)
         raise UsageError(
-            f"`{user}` takes a key first",
+            f"`{user}` takes a key as its first argument",
             where=caller_origin(),
             found=found,
             help="create one with lg.random.key(seed)",
@@ -132,10 +133,10 @@ def _broadcast_key(key: Any, shape: tuple[Size, ...], user: str) -> Node:
 
 
 def _counters(shape: tuple[Size, ...]) -> Node:
-    """0, 1, 2, … over a shape, in row-major order."""
+    """Returns 0, 1, 2, … over a shape, in row-major order."""
     if not all(isinstance(size, int) for size in shape[1:]):
         return reshape(iota(shape=(size_product(shape),), axis=0, type=uint64), shape=shape)
-    # A sum over axes and not one count that is laid out anew: that would have to go to memory first.
+    # A sum of one index per axis fuses; a reshaped `iota` would have to be materialised first.
     total, stride = zero(TensorType(uint64, shape)), 1
     for axis in reversed(range(len(shape))):
         total = iota(shape=shape, axis=axis, type=uint64) * stride + total
@@ -172,9 +173,9 @@ def uniform(
     if is_number(low) and is_number(high) and (low, high) == (0, 1):
         return wrap(unit)
     first, last = (_parameter(value, element, sizes, "uniform") for value in (low, high))
-    drawn = first + unit * (last - first)
-    # Rounding may reach the upper end, which is not part of the range.
-    return wrap(select(less(drawn, last), drawn, first))
+    samples = first + unit * (last - first)
+    # Rounding may reach `high`, which is excluded.
+    return wrap(select(less(samples, last), samples, first))
 
 
 def normal(
@@ -187,11 +188,11 @@ def normal(
     (2, 3)
     """
     sizes, element = normalise_shape(shape, "normal"), _float(dtype, "normal")
-    drawn = random_normal(_broadcast_key(key, sizes, "normal"), _counters(sizes), element)
+    samples = random_normal(_broadcast_key(key, sizes, "normal"), _counters(sizes), element)
     if is_number(mean) and is_number(std) and (mean, std) == (0, 1):
-        return wrap(drawn)
-    middle, spread = (_parameter(value, element, sizes, "normal") for value in (mean, std))
-    return wrap(middle + spread * drawn)
+        return wrap(samples)
+    middle, scale = (_parameter(value, element, sizes, "normal") for value in (mean, std))
+    return wrap(middle + scale * samples)
 
 
 def bernoulli(key: Tensor, /, p: Any = 0.5, shape: Shape | None = None) -> Tensor:
@@ -216,7 +217,7 @@ def _float(dtype: Scalar | None, user: str) -> Scalar:
 
 
 def _parameter(value: Any, element: Scalar, shape: tuple[Size, ...], user: str) -> Node:
-    """A parameter of a distribution, broadcast over the numbers that are drawn."""
+    """Casts a parameter of a distribution and broadcasts it to the shape of the samples."""
     if is_number(value):
         return broadcast(constant(float(value), element), shape=shape, axes=())
     node = node_of(value, user)
@@ -230,7 +231,7 @@ def _parameter(value: Any, element: Scalar, shape: tuple[Size, ...], user: str) 
     return cast_and_broadcast(node, element, shape)
 
 
-# --- whole numbers ---------------------------------------------------------------------------------------------------
+# --- integers and indices --------------------------------------------------------------------------------------------
 
 
 def integers(key: Tensor, /, low: int, high: int, shape: Shape = (), *, dtype: Scalar | None = None) -> Tensor:
@@ -248,7 +249,7 @@ def integers(key: Tensor, /, low: int, high: int, shape: Shape = (), *, dtype: S
     first, last = require_integer(low, "integers", "low"), require_integer(high, "integers", "high")
     _require_range(first, last, element)
     offset = _scaled_bits(_broadcast_key(key, sizes, "integers"), _counters(sizes), last - first)
-    # Arithmetic on 64 bits wraps, and so do casts: a negative start is its two's complement.
+    # 64-bit arithmetic and casts wrap, so a negative start is added as its two's complement.
     return wrap(as_type(offset + first % (1 << 64), element))
 
 
@@ -266,7 +267,7 @@ def _require_range(first: int, last: int, element: Scalar) -> None:
 
 
 def _scaled_bits(key: Node, counters: Node, span: int) -> Node:
-    """Random bits as a fraction of one, times `span`, rounded down: 64 bits for small spans, 128 for large ones."""
+    """Draws integers below `span`: random bits as a fraction times `span`, with 64 bits for small spans, else 128."""
     bits = random_bits(key, counters)
     if span <= 1 << 32:
         return _product(bits, span)[0]
@@ -279,7 +280,7 @@ def _scaled_bits(key: Node, counters: Node, span: int) -> Node:
 
 
 def _product(bits: Node, span: int) -> tuple[Node, Node]:
-    """The upper and lower 64 bits of a product, from products of halves."""
+    """Returns the upper and lower 64 bits of a product, computed from 32-bit halves."""
     low, high = bits & _LOW_HALF, shift_right(bits, 32)
     below, above = span & _LOW_HALF, span >> 32
     low_low, high_low = low * below, high * below
@@ -302,18 +303,18 @@ def categorical(key: Tensor, /, logits: Any, *, axis: int = -1, shape: Shape | N
     node = require_kinds(node_of(logits, "categorical"), "categorical", "float")
     logits_shape = shape_of_node(node)
     position = normalise_axis(axis, len(logits_shape), "categorical")
-    rest = logits_shape[:position] + logits_shape[position + 1 :]
-    sizes = rest if shape is None else normalise_shape(shape, "categorical")
+    batch_shape = logits_shape[:position] + logits_shape[position + 1 :]
+    sizes = batch_shape if shape is None else normalise_shape(shape, "categorical")
     full = (*sizes, logits_shape[position])
     last = permute(node, axes=(*(i for i in range(len(logits_shape)) if i != position), position))
     scores = _parameter(wrap(last), f64, full, "categorical")
-    # The largest of scores with Gumbel noise is at each position with the probability that its score says.
+    # Gumbel-max trick: the argmax of logits plus Gumbel noise has the categorical distribution.
     noise = _gumbel(_broadcast_key(key, full, "categorical"), _counters(full))
     return wrap(arg_reduce(scores + noise, kind="argmax", axis=len(sizes)))
 
 
 def _gumbel(key: Node, counters: Node) -> Node:
-    """-log(-log(u)) for u uniform in (0, 1)."""
+    """Draws Gumbel noise: -log(-log(u)) for u uniform in (0, 1)."""
     bits = shift_right(random_bits(key, counters), 12)
     return -log(-log((cast(bits, type=f64) + 0.5) * 2.0**-52))
 
@@ -334,6 +335,6 @@ def permutation(key: Tensor, /, x: int | Tensor, *, axis: int = 0) -> Tensor:
 
 
 def _order(key: Tensor, size: Size) -> Node:
-    """A random permutation of the numbers below a size."""
-    drawn = random_bits(_broadcast_key(key, (size,), "permutation"), _counters((size,)))
-    return argsort(drawn, axis=0, descending=False, stable=True)
+    """Draws a random permutation of the integers below a size."""
+    samples = random_bits(_broadcast_key(key, (size,), "permutation"), _counters((size,)))
+    return argsort(samples, axis=0, descending=False, stable=True)

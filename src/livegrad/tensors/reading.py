@@ -1,6 +1,6 @@
 """Reads the value of a tensor as a NumPy array, as Python numbers and as lists.
 
-A mixin of `Tensor`, which computes the value if need be.
+A mixin of `Tensor`. Reading computes the value if it is not cached.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Reading:
-    """A tensor's value in the types of Python and NumPy."""
+    """Conversions of a tensor's value to types of Python and NumPy."""
 
     __slots__ = ()
 
@@ -71,7 +71,7 @@ class Reading:
         return complex(self._scalar("complex number"))
 
     def __format__(self: Any, specification: str) -> str:
-        """One number is written as Python writes its own.
+        """Formats a zero-dimensional tensor like a Python number.
 
         >>> import livegrad as lg
         >>> f"{lg.asarray(2.0) / 3.0:.3f}"
@@ -87,9 +87,7 @@ class Reading:
         return int(self._scalar("index"))
 
     def _number(self: Any) -> Any:
-        """A zero-dimensional tensor as a Python number, on a fast path; None if the general path must compute it or
-        raise.
-        """
+        """Returns a zero-dimensional tensor as a Python number; None if the general path must compute it or raise."""
         deferred = self._deferred
         if deferred is not None:
             return number_of(deferred)

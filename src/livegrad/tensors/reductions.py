@@ -1,7 +1,7 @@
-"""Reductions along axes: sums, products, extrema, means, counts, any and all; cumulative sums and products, and
-differences.
+"""Reductions, scans and differences of the tensor namespace.
 
-Part of the tensor namespace. Each builds nodes of the value IR, so that a chain of them becomes one kernel.
+Sums, products, extrema, means, variances, counts, `any` and `all`; cumulative sums and products; `diff`. They build
+nodes of the value IR, so a chain of them fuses into one kernel.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _reduce_axes(kind: str, node: Node, axis: Axes, keepdims: bool, user: str | 
 
 
 def _to_accumulator(node: Node, dtype: Any, user: str) -> Node:
-    """The operand in the type of its sum: the requested one, or one wide enough not to overflow quickly."""
+    """Casts an operand to its accumulator type: the requested type, or 64 bits for integers and booleans."""
     element = element_of(node)
     if dtype is None and element.kind in ("float", "complex"):
         return node
@@ -151,7 +151,7 @@ def std(x: Any, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool
 
 
 def safe_root(total: Node, root: Callable[[Node], Node]) -> Node:
-    """A root of a sum of squares. At zero its slope is infinite; it is taken as zero instead, as that of `abs`."""
+    """Applies a root to a sum of squares. Its infinite derivative at zero is replaced by zero, as for `abs`."""
     zeros = equal(total, zero(total.type))
     return select(zeros, root(zero(total.type)), root(select(zeros, filled(1.0, total.type), total)))
 
@@ -168,7 +168,7 @@ def _variance(x: Any, axis: Axes, correction: float, keepdims: bool, user: str) 
 
 
 def _square(x: Node) -> Node:
-    """|x|²."""
+    """Computes |x|²."""
     if element_of(x).kind != "complex":
         return x * x
     re, im = real(x), imag(x)
@@ -176,18 +176,18 @@ def _square(x: Node) -> Node:
 
 
 def _degrees_of_freedom(shape: tuple[Size, ...], axes: tuple[int, ...], correction: float, like: Type) -> Node:
-    """The number of degrees of freedom, or NaN if there are none."""
+    """Returns the number of degrees of freedom, or NaN if there are none."""
     element = require_tensor(like).element
     count = size_product(tuple(shape[axis] for axis in axes))
     if isinstance(count, int):
-        left = count - (int(correction) if float(correction).is_integer() else correction)
-        return count_node(left, element) if left > 0 else constant(math.nan, element)
-    left_over = count_along(shape, axes, element) - float(correction)
-    return select(left_over > 0.0, left_over, filled(math.nan, left_over.type))
+        degrees = count - (int(correction) if float(correction).is_integer() else correction)
+        return count_node(degrees, element) if degrees > 0 else constant(math.nan, element)
+    degrees_node = count_along(shape, axes, element) - float(correction)
+    return select(degrees_node > 0.0, degrees_node, filled(math.nan, degrees_node.type))
 
 
 def mean_along(x: Node, axes: tuple[int, ...]) -> Node:
-    """The mean of a float or complex node along axes; parts of complex numbers are averaged by themselves."""
+    """Computes the mean of a float or complex node along axes; real and imaginary parts are averaged separately."""
     tensor = require_tensor(x.type)
     if tensor.element.kind == "complex":
         return make_complex(mean_along(real(x), axes), mean_along(imag(x), axes))
@@ -199,12 +199,12 @@ def mean_along(x: Node, axes: tuple[int, ...]) -> Node:
 
 
 def count_node(count: float, type: Type) -> Node:
-    """A number of elements as a float, everywhere in a value of this type; code takes a symbolic one as an argument."""
+    """Creates a constant number of elements of this type; a symbolic number becomes an argument of the code."""
     return filled(count if symbolic_within((count,)) is not None else float(count), type)
 
 
 def count_along(shape: tuple[Size, ...], axes: tuple[int, ...], element: Scalar) -> Node:
-    """How many elements are folded into one, when that is only known at run time."""
+    """Counts the elements of a reduction at run time, for symbolic sizes."""
     sizes = tuple(shape[axis] for axis in axes)
     ones = filled(1.0, TensorType(element, sizes))
     return reduce(ones, kind="sum", axes=tuple(range(len(sizes))))
@@ -215,8 +215,9 @@ def _broadcast_scalar(value: Node, type: Type) -> Node:
 
 
 def _to_mean_type(node: Node) -> tuple[Node, Scalar]:
-    """The operand in the type that means are computed in, and the type of the result. Half floats are averaged as
-    float32.
+    """Casts an operand to the type in which means are computed, and returns it with the type of the result.
+
+    16-bit floats are averaged as float32.
     """
     element = element_of(node)
     result = element if element.kind in ("float", "complex") else DEFAULT_FLOAT
@@ -258,11 +259,11 @@ def count_nonzero(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Te
 
 
 def is_nonzero(node: Node) -> Node:
-    """Where elements are nonzero; NaN is."""
+    """Returns a mask of the nonzero elements; NaN is nonzero."""
     return node if element_of(node).kind == "bool" else not_equal(node, zero(node.type))
 
 
-# --- running folds and differences -----------------------------------------------------------------------------------
+# --- scans and differences -------------------------------------------------------------------------------------------
 
 
 def cumulative_sum(
@@ -301,9 +302,9 @@ def _cumulate(kind: str, x: Any, axis: int | None, dtype: Scalar | None, include
     result = cumulative(node, kind=kind, axis=position, reverse=False, exclusive=False)
     if include_initial:
         zeros = (0,) * tensor.rank
-        one = tuple(int(each == position) for each in range(tensor.rank))
+        before_first = tuple(int(each == position) for each in range(tensor.rank))
         first = filled(1 if kind == "prod" else 0, tensor.element)
-        result = pad(result, first, low=one, high=zeros, interior=zeros)
+        result = pad(result, first, low=before_first, high=zeros, interior=zeros)
     return wrap(result)
 
 
@@ -322,18 +323,18 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     parts = [part for part in (ends[0], node, ends[1]) if part is not None]
     node = parts[0] if len(parts) == 1 else concatenate(*parts, axis=position)
     size = require_tensor(node.type).shape[position]
-    for _ in range(builtins.min(n, size) if isinstance(size, int) else n):  # nothing is left after as many as there are
+    for _ in range(builtins.min(n, size) if isinstance(size, int) else n):  # after `size` differences nothing remains
         node = _differences(node, position)
     return wrap(node)
 
 
 def _typed_end(end: Any, tensor: TensorType, axis: int) -> Node:
-    """Values to prepend or append, in the tensor's element type; a number is one value per row."""
+    """Converts values to prepend or append to a node; a number becomes one value per row."""
     node = node_of(end, "diff")
     end_type = require_tensor(node.type)
     if end_type.element is not tensor.element and end_type.rank:
         raise DtypeError(
-            "`diff` prepends and appends values of the tensor's own type",
+            "`diff` needs values to prepend and append of the tensor's type",
             where=caller_origin(),
             expected=str(tensor.element),
             found=str(end_type.element),

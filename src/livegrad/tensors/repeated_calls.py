@@ -1,9 +1,9 @@
-"""Repeats calls of tensor functions by what they made before. In: a function's arguments. Out: a tensor, or None.
+"""Memoises the ops that calls of tensor functions create, so that repeated calls skip checks and type derivation.
 
-`lg.mean(x)` promotes, checks axes and derives types to make three ops. What it makes depends on the types of its
-tensors and on its other arguments alone, so a later call makes the same ops at once, deferred (`lazy/deferred_ops.py`).
-Only functions of `REPEATED` are repeated, only over small data, and only ops that cannot fail. `namespace` gives each
-of them a `RepeatedCalls`, which `explain_calls` asks first.
+`lg.mean(x)` promotes, checks axes and derives types to create three ops. These depend only on the types of its tensors
+and on its other arguments, so a later call creates the same ops directly, deferred (`lazy/deferred_ops.py`). This
+covers the functions in `REPEATED`, small data, and ops that cannot fail. `namespace` gives each function a
+`RepeatedCalls`, which `explain_calls` tries first.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ Step = tuple[Op, tuple[int | Node, ...], tuple[tuple[str, Any], ...], Any]
 
 
 class _Calls:
-    """What calls made: steps by arguments, and the arguments of calls that came once."""
+    """The cache of a session: steps by call key, and the keys of calls that came once."""
 
     def __init__(self) -> None:
-        # With the types of tensors, whose ids are in the key.
+        # Values keep the tensor types alive whose ids are part of the key.
         self.steps: LruCache[Any, tuple[tuple[Step, ...], list[Any]]] = LruCache(_MAX_CALLS)
         self.first_calls: LruCache[Any, list[Any]] = LruCache(_MAX_CALLS)
 
@@ -60,11 +60,11 @@ _calls = Owned(_Calls)
 
 
 class _NotRepeatable(Exception):
-    """Says that the arguments of a call are of other kinds."""
+    """Raised for arguments that cannot be part of a call key."""
 
 
 class RepeatedCalls:
-    """The calls of one function."""
+    """The repeated calls of one function."""
 
     __slots__ = ("_name",)
 
@@ -72,14 +72,14 @@ class RepeatedCalls:
         self._name = name
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor | None, Any]:
-        """The result of a call like an earlier one, or what `learn` has to know; neither if it cannot be repeated."""
+        """Returns the result of a repeated call, or a key for `learn`; neither if the call cannot be cached."""
         if not ambient.plain or python_numbers.current.traces:
             return None, None
         key: list[Any] = [self._name]
         sources: list[Any] = []
         try:
             for arg in args:
-                if arg.__class__ is Tensor and not sources and arg._extra is None:  # `_describe`, written out
+                if arg.__class__ is Tensor and not sources and arg._extra is None:  # inlined from `_describe`
                     deferred = arg._deferred
                     source = arg._node if deferred is None or deferred[1] is not None else deferred[0]
                     if source is None:
@@ -100,7 +100,7 @@ class RepeatedCalls:
         return (None, (call_key, sources)) if steps is None else (repeat_steps(steps[0], sources), None)
 
     def learn(self, call_key: Any, result: Any) -> None:
-        """Keeps what a call made, when it comes for the second time."""
+        """Caches the ops of a call when it comes for the second time."""
         key, sources = call_key
         calls = _calls.current
         if key not in calls.first_calls:  # a number that is another one in each call would fill the table
@@ -111,7 +111,7 @@ class RepeatedCalls:
 
 
 def _describe(arg: Any, key: list[Any], sources: list[Any]) -> None:
-    """A part of the key: the type of a tensor, or the value of another argument with its class."""
+    """Appends an argument to the key: the type of a tensor, or the class and value of another argument."""
     kind = arg.__class__
     if kind is Tensor:
         source = source_of(arg)
@@ -143,7 +143,7 @@ def _describe(arg: Any, key: list[Any], sources: list[Any]) -> None:
 
 
 def extract_steps(result: Tensor, sources: list[Any]) -> tuple[Step, ...] | None:
-    """The ops that lead from some sources to a result; None if something else is needed, or an op may fail."""
+    """Returns the ops that compute a result from sources; None if it needs other data, or an op may fail."""
     root = result.node
     values: dict[Node, int] = {node_of_operand(source): number for number, source in enumerate(sources)}
     if root in values:
@@ -165,12 +165,12 @@ def extract_steps(result: Tensor, sources: list[Any]) -> tuple[Step, ...] | None
 
 
 def _is_number(node: Node) -> bool:
-    """Whether a node is a number that is spread over a shape."""
+    """Whether a node is a broadcast number."""
     return node.op is broadcast and node.operands[0].op is constant_op
 
 
 def repeat_steps(steps: tuple[Step, ...], sources: list[Any]) -> Tensor | None:
-    """A tensor of the same ops over other data; None if they have to be nodes."""
+    """Creates a tensor with the same ops over other data; None if the ops cannot be deferred."""
     origins = caller_origins(2)
     values = sources
     deferred: DeferredOp | None = None

@@ -1,6 +1,6 @@
-"""Searching: indices of extrema, of nonzero elements, and in sorted sequences.
+"""Search functions of the tensor namespace: `argmax`, `argmin`, `nonzero` and `searchsorted`.
 
-Part of the tensor namespace. The number of nonzero elements depends on the data, so `nonzero` computes its operand.
+The number of nonzero elements depends on the data, so `nonzero` computes its operand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Set operations: unique elements and membership. Part of the tensor namespace.
+"""Set functions of the tensor namespace: unique elements and membership.
 
 The number of unique elements depends on the data, so `unique_*` compute their operand, and traced functions cannot use
-them. The selected elements are then fixed, and derivatives flow to them.
+them. The selected positions are then constant, and derivatives flow to the selected elements.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MIN_REPETITIONS = 16  # how often elements come on average where looking up the
 
 
 class UniqueAll(NamedTuple):
-    """The different elements, where each comes first, which of them each element is, and how often each comes."""
+    """Unique elements, their first indices, the index of each element among the unique ones, and counts."""
 
     values: Tensor
     indices: Tensor
@@ -40,14 +40,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """The different elements, and how often each comes."""
+    """Unique elements and their counts."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """The different elements, and which of them each element is."""
+    """Unique elements, and the index of each element among them."""
 
     values: Tensor
     inverse_indices: Tensor
@@ -101,7 +101,7 @@ def unique_values(x: Any, /) -> Tensor:
 
 
 def _unique(x: Any, user: str) -> tuple[Node, tuple[Array, Array, Array]]:
-    """The flattened node, and the first positions, the inverse and the counts of its distinct elements."""
+    """Returns the flattened node, and the first indices, inverse indices and counts of its unique elements."""
     tensor = wrap(node_of(x, user))
     count_shape_from_data()
     value = tensor.numpy()
@@ -119,9 +119,9 @@ def _sort_unique(value: Array) -> tuple[Array, Array, Array]:
 
 
 def _search_unique(tensor: Tensor, value: Array) -> tuple[Array, Array, Array] | None:
-    """The same where few elements differ: each is looked up among them, which takes less than to sort positions.
+    """Does the same for few unique elements by binary search, which is faster than sorting positions.
 
-    None where many elements differ, or are NaN: each of those is unique.
+    Returns None for many unique elements, or NaN, each of which is unique.
     """
     if value.dtype.kind not in "iuf" or value.size < _MIN_REPETITIONS:
         return None
@@ -131,12 +131,12 @@ def _search_unique(tensor: Tensor, value: Array) -> tuple[Array, Array, Array] |
         return None
     inverse = wrap(searchsorted(wrap_array(ordered[starts]).node, tensor.node, side="left")).numpy()
     indices = np.empty(len(starts), np.int64)
-    indices[inverse.reshape(-1)[::-1]] = np.arange(value.size - 1, -1, -1)  # of repeated positions the last one stays
+    indices[inverse.reshape(-1)[::-1]] = np.arange(value.size - 1, -1, -1)  # the last write, to the first index, counts
     return indices, inverse, np.diff(starts, append=value.size)
 
 
 def _elements(flat: Node, indices: Tensor) -> Tensor:
-    """The elements themselves, read from the tensor, so that they have its derivative."""
+    """Reads the elements from the tensor, so that they have its derivative."""
     return wrap(lookup(flat, indices.node))
 
 
@@ -174,6 +174,6 @@ def _search_sorted(elements: Node, among: Node, count: Size) -> Node:
 
 
 def _last_position(among: Node, type: TensorType) -> Node:
-    """The last position of a sequence whose length is only known at run time."""
+    """Computes the last index of a sequence whose length is only known at run time."""
     ones = filled(1, TensorType(type.element, require_tensor(among.type).shape))
     return broadcast(reduce(ones, kind="sum", axes=(0,)), shape=type.shape, axes=()) - filled(1, type)

@@ -1,4 +1,4 @@
-"""Sorting, sorting indices, and largest elements. Part of the tensor namespace."""
+"""Sorting functions of the tensor namespace: `sort`, `argsort` and `top_k`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Saves pytrees of tensors to NumPy's npz format, with the tree structure next to the data.
+"""`lg.save` and `lg.load`: pytrees of tensors in NumPy's npz format, with the tree structure next to the data.
 
-`lg.save` and `lg.load`. Writes are atomic, and file contents are never trusted.
+Writes are atomic, and files are validated before their contents are used.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _LAYOUT = "layout.json"
 _PLAIN = (bool, int, float, str, type(None))
 _Layout = dict[str, Any]
 
-# What readers of damaged or hostile files raise.
+# Exceptions that reading a damaged or malicious file may raise.
 _DAMAGE = (
-    UsageError,  # an element type that is not ours
+    UsageError,  # an unsupported element type
     zipfile.BadZipFile,
     zlib.error,
     struct.error,
-    ValueError,  # also of the JSON reader and of text that is no UTF-8
+    ValueError,  # also for invalid JSON and UTF-8
     TypeError,
     LookupError,
     EOFError,
     OverflowError,
     RecursionError,
-    SyntaxError,  # a header of an array is a Python literal
-    NotImplementedError,  # kinds of compression
+    SyntaxError,  # array headers are Python literals
+    NotImplementedError,  # unsupported compression
     RuntimeError,  # encryption
     MemoryError,
 )
@@ -60,7 +60,7 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
         layout = _describe(tree, "", arrays)
     except RecursionError:
         raise UsageError(
-            "this pytree is too deep to be saved", where=caller_origin(), help="it may contain itself"
+            "this pytree is too deep to save", where=caller_origin(), help="it may contain itself"
         ) from None
     with AtomicFile(path) as file, zipfile.ZipFile(file, "w") as archive:
         for label, array in arrays.items():
@@ -108,7 +108,7 @@ def _describe(tree: Any, name: str, arrays: dict[str, Any]) -> _Layout:
         return {"tensor": label}
     if kind is dict:
         if not all(isinstance(key, str) for key in tree):
-            raise UsageError("keys must be strings to be saved", where=caller_origin(), found=repr(list(tree)))
+            raise UsageError("`save` takes dicts with string keys", where=caller_origin(), found=repr(list(tree)))
         return {"dict": [[key, _describe(value, _join_name(name, key), arrays)] for key, value in tree.items()]}
     if kind is list or kind is tuple:
         return {kind.__name__: [_describe(value, _join_name(name, str(i)), arrays) for i, value in enumerate(tree)]}
@@ -117,7 +117,7 @@ def _describe(tree: Any, name: str, arrays: dict[str, Any]) -> _Layout:
     if kind in _PLAIN:
         return {"plain": tree}
     raise UsageError(
-        "cannot be saved",
+        "cannot save this value",
         where=caller_origin(),
         expected="tensors, numbers, strings, or dicts, lists and tuples of them",
         found=kind.__name__,
@@ -130,7 +130,7 @@ def _join_name(name: str, part: str) -> str:
 
 
 def _free_label(name: str, arrays: dict[str, Any]) -> str:
-    """A unique name for an array, readable by other tools; `a.b` may be one key, or `b` inside `a`."""
+    """Returns a unique archive name for an array; `a.b` may be one key, or `b` inside `a`."""
     label = base = name.replace("\\", "_").replace("/", "_").replace("\0", "_")
     suffix = 2
     while label in arrays:
@@ -183,5 +183,5 @@ def _rebuild(layout: Any, tensors: dict[str, Tensor]) -> Any:
 
 def _text(key: Any) -> str:
     if not isinstance(key, str):
-        raise ValueError(f"a key that is not text: {key!r}")
+        raise ValueError(f"a key is not a string: {key!r}")
     return key

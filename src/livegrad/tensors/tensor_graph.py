@@ -1,6 +1,6 @@
-"""The graph of a tensor for users and tools: nodes in order, inputs by slot, drawings and summaries.
+"""Inspection of tensor graphs for users and tools: nodes in order, inputs by slot, drawings and summaries.
 
-Created by `Tensor.graph`. A graph is a view that holds its tensors.
+`Tensor.graph` creates one. A graph is a view that holds its tensors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_PRINTED = 200
 
 @dataclass(frozen=True)
 class GraphNode:
-    """One node of a graph: what it computes, and what is known of its value.
+    """One node of a graph: its operation, type, source location, and whether its value is cached.
 
     >>> import livegrad as lg
     >>> graph = (lg.asarray([1.0, 2.0]) + lg.asarray([3.0, 4.0])).graph
@@ -43,7 +43,7 @@ class GraphNode:
     number: int
     node: Node
     origin: SourceLocation | None = None
-    """The line of the program that made the node; of a constant, which is one wherever it is written, its user's."""
+    """The source location of the node. Equal constants share one node, which has the location of its first user."""
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ class GraphNode:
 
     @property
     def op(self) -> str:
-        """The operation's name; `data` for a leaf that was given."""
+        """The operation's name; `data` for a leaf."""
         return "data" if leaf_of(self.node) is not None else self.node.op.name
 
     @property
@@ -60,22 +60,22 @@ class GraphNode:
 
     @property
     def dtype(self) -> Scalar | None:
-        """The element type; None for a node that stands for several values."""
+        """The element type; None for a node with several values."""
         return scalar_of(self.node.type)
 
     @property
     def kind(self) -> str:
-        """Element type and shape, as pictures have them."""
+        """Element type and shape, as drawings show them."""
         return f"{self.dtype} {list(self.shape)}" if self.dtype is not None else str(self.node.type)
 
     @property
     def label(self) -> str:
-        """The operation's name; of a constant, its value."""
+        """The operation's name; the value for a constant."""
         return str(self.attributes["value"]) if self.op == "constant" else self.op
 
     @property
     def color(self) -> str:
-        """How a picture fills it: a kind of `livegrad.ir.drawing.COLORS`."""
+        """The fill in drawings: a key of `livegrad.ir.drawing.COLORS`."""
         return "leaf" if leaf_of(self.node) is not None else "known" if self.is_computed else "plain"
 
     @property
@@ -85,7 +85,7 @@ class GraphNode:
 
     @property
     def is_computed(self) -> bool:
-        """Whether the value is known."""
+        """Whether the value is cached."""
         return leaf_of(self.node) is not None or cached_value(self.node) is not None
 
     @property
@@ -106,7 +106,7 @@ class GraphNode:
 
 
 def _origins(order: list[Node]) -> dict[Node, SourceLocation | None]:
-    """The source line of each node. Equal constants are one node, which has the line of its first use."""
+    """Returns the source location of each node; shared constants have that of their first user."""
     constants: set[Node] = set()
     for node in order:
         if node.op is constant_op or (node.operands and constants.issuperset(node.operands)):
@@ -135,10 +135,10 @@ class Graph:
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._tensors = list(tensors)
         self._freed = False
-        self._nodes: tuple[GraphNode, ...] | None = None  # found when they are first asked for
+        self._nodes: tuple[GraphNode, ...] | None = None  # created on first access
         self._numbers: dict[Node, int] = {}
 
-    # --- what is in it ---
+    # --- nodes and edges ---
 
     @property
     def nodes(self) -> tuple[GraphNode, ...]:
@@ -196,22 +196,22 @@ class Graph:
         >>> [node.number for node in graph.topological_sort()] == list(range(len(graph)))
         True
         """
-        after: dict[int, list[int]] = {node.number: [] for node in self.nodes}
-        waiting = dict.fromkeys(after, 0)
+        successors: dict[int, list[int]] = {node.number: [] for node in self.nodes}
+        pending_inputs = dict.fromkeys(successors, 0)
         graph_edges = [(source.number, node.number) for node in self.nodes for _, source in self.inputs(node)]
         for source, target in (*graph_edges, *map(self._edge, edges)):
-            after[source].append(target)
-            waiting[target] += 1
-        ready = [number for number, count in waiting.items() if not count]
+            successors[source].append(target)
+            pending_inputs[target] += 1
+        ready = [number for number, count in pending_inputs.items() if not count]
         order: list[GraphNode] = []
         for number in ready:
             order.append(self.nodes[number])
-            for target in after[number]:
-                waiting[target] -= 1
-                if not waiting[target]:
+            for target in successors[number]:
+                pending_inputs[target] -= 1
+                if not pending_inputs[target]:
                     ready.append(target)
         if len(order) < len(self.nodes):
-            stuck = ", ".join(f"%{number}" for number, count in waiting.items() if count)
+            stuck = ", ".join(f"%{number}" for number, count in pending_inputs.items() if count)
             raise GraphOrderError("the graph has a cycle", where=caller_origin(), found=f"a cycle among {stuck}")
         return order
 
@@ -239,7 +239,7 @@ class Graph:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    # --- running and letting go ---
+    # --- execution and lifetime ---
 
     def execute(self) -> Graph:
         """Computes all tensors of the graph."""
@@ -272,13 +272,13 @@ class Graph:
           return %0
         }
         """
-        computed, wanted = [], []
+        computed, held = [], []
         for graph_node in self.nodes:
             if graph_node.is_computed:
                 computed.append(graph_node.node)
             elif is_held(graph_node.node):
-                wanted.append(graph_node.node)
-        return make_function("graph", computed, wanted)
+                held.append(graph_node.node)
+        return make_function("graph", computed, held)
 
     def free(self) -> None:
         """Frees every tensor of the graph, including leaves and intermediate tensors. Using them afterwards is an
@@ -293,7 +293,7 @@ class Graph:
         if self._freed:
             raise UsageError("this graph was freed", where=caller_origin(), help="create it again from a tensor")
 
-    # --- seeing it ---
+    # --- display ---
 
     def __str__(self) -> str:
         computed = sum(node.is_computed for node in self.nodes)
@@ -362,17 +362,17 @@ class Graph:
         return f"<graph of {len(self.nodes):,} nodes, {sum(node.is_computed for node in self.nodes):,} computed>"
 
     def _repr_svg_(self) -> str | None:
-        """What notebooks show; a graph too large to be read in a picture is shown as text."""
+        """Returns the drawing for notebooks; None for large graphs, which are shown as text."""
         return self.to_svg() if not self._freed and len(self.nodes) <= _MAX_PRINTED else None
 
 
 def graph_of(*tensors: Tensor) -> Graph:
-    """The graph behind several tensors."""
+    """Returns the graph of several tensors."""
     return Graph(tensors)
 
 
 def tensor_at(node: GraphNode) -> Tensor:
-    """A tensor on a node of a graph, to read or to go on from."""
+    """Creates a tensor on a node of a graph."""
     if not hasattr(node.node.type, "shape"):
         raise UsageError("this node has several values", where=caller_origin(), found=str(node.node.type))
     return wrap(node.node)

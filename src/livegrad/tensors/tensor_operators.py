@@ -1,6 +1,6 @@
-"""The operators of tensors: arithmetic, comparison and logic, and their in-place versions.
+"""Python operators of tensors: arithmetic, comparison and logic, and their in-place versions.
 
-A mixin of `Tensor`, which maps operators to ops or functions of the namespace.
+A mixin of `Tensor` that maps operators to ops or to functions of the namespace.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _NUMBERS = (float, int)
 
 def _make_in_place(method: _Method) -> _Method:
     def apply(self: Any, other: Any) -> Tensor:
-        """`self` then stands for the result; its shape and type stay."""
+        """Applies the operator and rebinds `self` to the result, which must have the same shape and type."""
         result = method(self, other)
         if result is NotImplemented or is_python_number(self._node):
-            return result  # a Python number cannot be changed: its name goes over to the result
+            return result  # Python numbers are immutable: `+=` rebinds the name
         if result.type is not self.type:
             raise TypeRuleError(
-                "an update in place must keep shape and type",
+                "an in-place update must keep shape and type",
                 where=caller_origin(),
                 expected=str(self.type),
                 found=str(result.type),
@@ -49,16 +49,16 @@ def _make_in_place(method: _Method) -> _Method:
 
 
 def _operator(name: str, *, swapped: bool = False) -> _Method:
-    """The operator of an op with two operands of one type that cannot fail."""
+    """Creates the operator method of a binary op that cannot fail."""
     op = Op.table[name]
-    types: dict[Any, Any] = {}  # of results, by the type of both operands
+    types: dict[Any, Any] = {}  # result types, by the common type of both operands
 
     def apply(self: Any, other: Any) -> Tensor:
-        # Written out for two tensors of one type, and for a tensor and a number that takes its type: a program that
-        # reads each result spends its time here.
+        # Fast path for two tensors of one type, and for a tensor and a number that takes its type: programs that read
+        # each result spend most of their time here.
         first, second = None, None
         if ambient.plain and not python_numbers.current.traces:
-            # `source_of`, written out.
+            # Inlined from `source_of`.
             deferred = self._deferred
             first = self._node if deferred is None or deferred[1] is not None else deferred[0]
             kind = other.__class__
@@ -70,7 +70,7 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
         if first is None or second is None or first.type is not second.type:
             return self._binary(name, other, self) if swapped else self._binary(name, self, other)
         frame = _getframe(1)
-        # What `caller_origins` gives, written out for a line that has been here before.
+        # Inlined from `caller_origins`, for call sites that are cached.
         origins = cached_origins.get((id(frame.f_code), frame.f_lasti)) or caller_origins(2)
         cached = types.get(first.type)
         if cached is None:
@@ -101,7 +101,7 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
 
 
 def source_of(tensor: Any) -> Any:
-    """What an op takes of a tensor: the deferred op that it stands for, or its node."""
+    """Returns what an op takes as operand for a tensor: its deferred op, or its node."""
     deferred = tensor._deferred
     if deferred is not None and deferred[1] is None:
         return deferred[0]
@@ -109,7 +109,7 @@ def source_of(tensor: Any) -> Any:
 
 
 def _number_like(type: Any, number: int | float) -> Node | None:
-    """A Python number broadcast to a tensor type, if it takes that element type; otherwise None."""
+    """Broadcasts a Python number to a tensor type if it takes that element type; otherwise returns None."""
     kind = type.element.kind
     if kind == "float" or (kind == "signed" and number.__class__ is int):
         return number_node(number, type.element, type.shape)
@@ -120,7 +120,7 @@ _equal, _not_equal = _operator("equal"), _operator("not_equal")
 
 
 class Operators:
-    """What Python calls for `+`, `<`, `@` and the others; NotImplemented for operands that are no numbers."""
+    """The operator methods of tensors. They return NotImplemented for unsupported operands."""
 
     __slots__ = ()
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
@@ -233,7 +233,7 @@ class Operators:
     def __invert__(self) -> Tensor:
         return self._call_named("bitwise_invert", self)
 
-    # Each then stands for the result.
+    # In-place operators rebind the handle to the result.
     __iadd__ = _make_in_place(__add__)
     __isub__ = _make_in_place(__sub__)
     __imul__ = _make_in_place(__mul__)

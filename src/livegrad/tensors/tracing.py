@@ -1,6 +1,6 @@
 """Traces Python functions on tensors to closed functions of the value IR.
 
-Transforms, `jit` and control flow call a function once with placeholders and take the resulting graph.
+Transforms, `jit` and control flow call a function once with placeholders and use the resulting graph.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAF_CLASSES.add(Tensor)
 
 @dataclass(frozen=True)
 class Traced:
-    """What a call built: a function of the inputs and of the values it took from around it, and how results nest."""
+    """A traced function of inputs and captures, the captured values, and the tree structure of the results."""
 
     function: Function
     captures: tuple[Node, ...]
@@ -34,12 +34,12 @@ class Traced:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What to call a function in messages and in the IR."""
+    """Returns the name of a function for messages and for the IR."""
     return getattr(function, "__name__", type(function).__name__)
 
 
 def require_callable(function: Any, user: str) -> None:
-    """Refuses what is no function: the result of one, most often."""
+    """Raises if an argument is not a function; often it is the result of one."""
     if not callable(function):
         raise UsageError(
             f"`{user}` takes a function",
@@ -50,21 +50,21 @@ def require_callable(function: Any, user: str) -> None:
 
 
 def placeholders(types: Sequence[Type]) -> tuple[Node, ...]:
-    """Inputs without a value, for a function to be traced with."""
+    """Creates input nodes without values, to trace a function with."""
     return tuple(input_node(Key(f"argument{index}"), type) for index, type in enumerate(types))
 
 
 def trace_call(call: Callable[..., Any], types: Sequence[Type], name: str) -> Traced:
-    """Calls `call` with placeholder tensors of these types."""
+    """Traces `call` with placeholder tensors of these types."""
     inputs = placeholders(types)
     return close(name, inputs, call(*map(wrap, inputs)))
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """A nest of arguments taken apart: the nodes that a traced function has parameters for, and all leaves.
+    """Flattened arguments of a traced function: the nodes that become parameters, and all leaves.
 
-    Leaves that are not tensors are handed on to the function as they are.
+    Static leaves, such as Python numbers, are passed to the function unchanged.
     """
 
     nodes: tuple[Node, ...]
@@ -73,14 +73,14 @@ class Arguments:
     structure: Structure
 
     def filled(self, tensors: Iterable[Tensor]) -> Any:
-        """The nest with these tensors in place of those that have parameters."""
+        """Rebuilds the arguments with these tensors in place of the leaves that became parameters."""
         remaining = iter(tensors)
         pairs = zip(self.leaves, self.is_static, strict=True)
         return unflatten(self.structure, [leaf if stays else next(remaining) for leaf, stays in pairs])
 
 
 def flatten_arguments(tree: Any, user: str, may_be_static: Sequence[bool] | None = None) -> Arguments:
-    """The arguments of a function that is to be traced; `may_hand_on` says of each leaf whether it may be no tensor."""
+    """Flattens the arguments of a function to trace; `may_be_static` says for each leaf whether it may be static."""
     leaves, structure = flatten(tree)
     allowed = may_be_static or [True] * len(leaves)
     stays = tuple(may and is_static_leaf(leaf) for may, leaf in zip(allowed, leaves, strict=True))
@@ -89,8 +89,9 @@ def flatten_arguments(tree: Any, user: str, may_be_static: Sequence[bool] | None
 
 
 def is_static_leaf(leaf: Any) -> bool:
-    """Whether a function that is traced gets an argument as it is: a Python number, which takes the type of the tensor
-    beside it there too, text, a truth value, or an object that holds no array.
+    """Whether a traced function receives an argument unchanged.
+
+    This holds for Python numbers, which stay weakly typed, for strings and booleans, and for objects without an array.
     """
     if isinstance(leaf, Tensor):
         return are_weak_numbers(leaf)
@@ -100,8 +101,9 @@ def is_static_leaf(leaf: Any) -> bool:
 
 
 def convert_leaves(leaves: Sequence[Any], user: str, beside: Any = ()) -> list[Node]:
-    """Leaves as nodes. Python floats take the type of the tensors of floats among them and in the nest beside them, if
-    that is one type.
+    """Converts leaves to nodes. Python floats take the type of the float tensors among `leaves` and in `beside`.
+
+    If these have no common type, Python floats take the default type.
     """
     if not any(map(is_weak_float, leaves)):
         return [node_of(leaf, user) for leaf in leaves]
@@ -110,21 +112,21 @@ def convert_leaves(leaves: Sequence[Any], user: str, beside: Any = ()) -> list[N
 
 
 def common_float_type(tree: Any) -> Scalar | None:
-    """The one type of floats that the tensors of a nest have; None if there is none, or several."""
+    """Returns the float type of the tensors in a pytree; None if there is none, or more than one."""
     tensors = [leaf for leaf in flatten(tree)[0] if isinstance(leaf, Tensor) and not are_weak_numbers(leaf)]
-    wanted = {tensor.dtype.real for tensor in tensors if tensor.dtype.kind in ("float", "complex")}
-    return wanted.pop() if len(wanted) == 1 else None
+    float_types = {tensor.dtype.real for tensor in tensors if tensor.dtype.kind in ("float", "complex")}
+    return float_types.pop() if len(float_types) == 1 else None
 
 
 def is_weak_float(leaf: Any) -> bool:
-    """Whether a leaf is a float without a type of its own."""
+    """Whether a leaf is a weakly typed float."""
     return leaf.__class__ is float or (
         isinstance(leaf, Tensor) and are_weak_numbers(leaf) and leaf.dtype.kind == "float"
     )
 
 
 def convert_like(leaf: Any, type: Type, user: str) -> Node:
-    """A leaf as a node; a number without a type of its own in the type that is wanted, if it is one of numbers."""
+    """Converts a leaf to a node; a weakly typed number takes the element type of a zero-dimensional `type`."""
     if isinstance(type, TensorType) and not type.shape and are_weak_numbers(leaf):
         number = (
             convert_number(leaf, type.element)
@@ -152,7 +154,10 @@ def _number_kind(number: Any) -> str:
 def close(
     name: str, inputs: Sequence[Node], result: Any, can_be_passed: Callable[[Node], bool] | None = None
 ) -> Traced:
-    """The function from inputs to a nest of tensors; captures are what can be passed to it, if there is a limit."""
+    """Closes the graph of a result over its inputs; other values that it uses become captures.
+
+    `can_be_passed` restricts what can be a capture; other captured values are recomputed inside.
+    """
     leaves, structure = flatten(result)
     results = tuple(result_node(leaf, name) for leaf in leaves)
     captures = captured_values(inputs, results, can_be_passed)
@@ -160,7 +165,7 @@ def close(
 
 
 def result_node(leaf: Any, name: str) -> Node:
-    """A leaf of what a traced function returned, as a node."""
+    """Converts a leaf of a traced function's result to a node."""
     if isinstance(leaf, Tensor | bool | int | float | complex) or hasattr(leaf, "__array__"):
         return node_of(leaf, name)
     raise UsageError(

@@ -1,4 +1,4 @@
-"""Functions on the last axes of a tensor, for batches of matrices and images."""
+"""`lg.transpose` and `lg.reduce_sum`, which act on the last axes of a tensor, for batches of matrices and images."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def transpose(x: Any, permutation: Sequence[int] | None = None) -> Tensor:
             expected=f"each of 0 to n - 1 once, for n up to {rank}",
             found=str(order),
         )
-    kept = rank - len(order)
-    return wrap(permute(node, axes=(*range(kept), *[kept + axis for axis in order])))
+    leading = rank - len(order)
+    return wrap(permute(node, axes=(*range(leading), *[leading + axis for axis in order])))
 
 
 def reduce_sum(x: Any, mask: Sequence[int]) -> Tensor:

@@ -1,6 +1,6 @@
-"""Elementwise roots, exponentials, logarithms and trigonometric functions of floats and complex numbers.
+"""Elementwise roots, exponentials, logarithms and trigonometric functions of the tensor namespace.
 
-Part of the tensor namespace. Integers are converted to floats of the default type first.
+They take floats and complex numbers; integers are first converted to the default float type.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from livegrad.ir.op import Op
 from livegrad.ops import elementwise as arithmetic
 from livegrad.ops import floating, transcendental
 from livegrad.tensors.handle import Tensor, match_operands, node_of, wrap
-from livegrad.tensors.lifting import to_inexact
+from livegrad.tensors.operands import to_inexact
 
 
 def _unary(op: Op, x: Any) -> Tensor:

@@ -1,6 +1,6 @@
-"""Derivatives of functions on tensors: both modes, any order, over any pytree of arguments.
+"""Differentiates functions on tensors in both modes, to any order, over any pytree of arguments.
 
-A transform calls the function once with placeholders, differentiates the graph, and applies the derivative to the
+A transform traces the function with placeholders, differentiates the graph, and applies the derivative to the
 arguments. The results are lazy tensors.
 """
 
@@ -46,7 +46,7 @@ GradientBlock = TypeVar("GradientBlock", covariant=True)
 
 @runtime_checkable
 class HasGradient(Protocol[GradientBlock]):
-    """A block, a pin or an engine: `grad` asks it for the block that computes its gradient."""
+    """A block, a pin or an engine, which can create the block that computes its gradient."""
 
     def gradient_block(self, *, of: Any, by: Any, name: str) -> GradientBlock: ...
 
@@ -75,7 +75,7 @@ def grad(
 
     For a function: the gradient with respect to the arguments at `argnums`, which may be pytrees of dicts, lists,
     tuples and data classes. The gradient has the same structure. The function may use Python control flow on values
-    (`if x > 0`, masks), because values are known.
+    (`if x > 0`, masks), because values are available.
 
     >>> import livegrad as lg
     >>> lg.grad(lambda x: lg.sum(x**3))(lg.asarray([1.0, 2.0]))
@@ -89,9 +89,9 @@ def grad(
     >>> loss = engine.add(lg.block(lambda x: lg.sum(x), name="loss"))
     >>> engine.connect(square, loss["x"])
     >>> engine.set(square["x"], [1.0, 2.0])
-    >>> slope = engine.add(lg.grad(of=loss, by=[square["x"], square["gain"]]))
+    >>> gradient = engine.add(lg.grad(of=loss, by=[square["x"], square["gain"]]))
     >>> _ = engine.step()
-    >>> engine.read(slope["x"]).tolist(), float(engine.read(slope["gain"]))
+    >>> engine.read(gradient["x"]).tolist(), float(engine.read(gradient["gain"]))
     ([4.0, 8.0], 5.0)
     """
     if by is not None:
@@ -151,8 +151,10 @@ def value_and_grad(
 def dispatch_transform(
     function: Any, name: str, lazy_transform: Callable[..., Any], **options: Any
 ) -> Callable[..., Any]:
-    """A transform by a function's own `__livegrad_transform__`, if it has one: functions that are compiled from their
-    source take plain numbers and structs too, and go the way of tensors where tensors are among the arguments.
+    """Returns a function's own transform if it defines `__livegrad_transform__`, otherwise the lazy transform.
+
+    Functions compiled from their source also accept plain numbers and structs; they use the lazy transform if tensors
+    are among the arguments.
     """
     transform = getattr(function, "__livegrad_transform__", None)
     return lazy_transform if transform is None else transform(name, lazy_transform, **options)
@@ -213,7 +215,7 @@ def jvp(function: Any, /, primals: Any = None, tangents: Any = None) -> Any:
 def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     if not (isinstance(primals, Sequence) and isinstance(tangents, Sequence)):
         raise UsageError(
-            "`jvp` takes a sequence of arguments and one of tangents",
+            "`jvp` takes a sequence of arguments and a sequence of tangents",
             where=caller_origin(),
             found=f"{type(primals).__name__} and {type(tangents).__name__}",
             help="write lg.jvp(f, (x,), (dx,))",
@@ -271,7 +273,9 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def limit_residuals(function: Callable[..., Any], bytes: int) -> Callable[..., Any]:
-    """A function of tensors whose loops store at most so many bytes each for reverse mode, and recompute the rest.
+    """Returns a function whose loops each store at most `bytes` bytes of residuals for reverse mode.
+
+    The backward pass recomputes the rest.
 
     >>> import livegrad as lg
     >>> power = limit_residuals(lambda x: lg.fori_loop(0, 100, lambda i, y: y * x, x), 256)

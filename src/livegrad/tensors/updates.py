@@ -1,6 +1,6 @@
-"""Updates that return a new tensor, `x.at[key].add(value)`, and slices with computed starts; part of the namespace.
+"""Functional updates `x.at[key].add(value)`, and slices with computed starts, of the tensor namespace.
 
-Elements that a key names several times take part in all updates but `set`.
+If a key selects an element several times, `set` keeps the last value; the other updates combine all values.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ORDERED = ("signed", "unsigned", "float")
 
 
 class At:
-    """What `x.at` is: `x.at[key]` has the updates.
+    """The type of `x.at`: `x.at[key]` has the update methods.
 
     >>> import livegrad as lg
     >>> lg.arange(4).at[1:3].set(0)
@@ -89,7 +89,7 @@ class AtKey:
         return get_item(self._tensor, self._key)
 
     def set(self, values: Any) -> Tensor:
-        """Replaces elements. Of several values for one element the last one stands.
+        """Replaces elements. If an element gets several values, the last one counts.
 
         >>> import livegrad as lg
         >>> lg.zeros(3).at[lg.asarray([0, 2])].set([1.0, 2.0])
@@ -142,23 +142,23 @@ class AtKey:
 
 
 def _update_entries(node: Node, entries: Sequence[Entry], new: Node, op: Op) -> Node:
-    """A tensor with elements combined with new values."""
+    """Returns the tensor with elements combined with new values."""
     mask = find_only_mask(entries)
     uniform_value = None if mask is None else reshape_uniform_value(new, mask, entries)
     if mask is not None and uniform_value is not None:
-        spread = broadcast_assigned_value(uniform_value, shape_of(node.type))
-        return node if 0 in mask.shape else select(mask_over(node, mask, entries), op(node, spread), node)
+        value_node = broadcast_assigned_value(uniform_value, shape_of(node.type))
+        return node if 0 in mask.shape else select(mask_over(node, mask, entries), op(node, value_node), node)
     if all(isinstance(item, Span) for item, _ in entries):
         before = read_entries(node, entries)
         return write_entries(node, entries, op(before, broadcast_assigned_value(new, shape_of(before.type))))
-    picked = Gather(node, execute_masks(entries))
-    spread = broadcast_assigned_value(new, picked.shape)
-    if 0 in picked.shape:
+    gather = Gather(node, execute_masks(entries))
+    value_node = broadcast_assigned_value(new, gather.shape)
+    if 0 in gather.shape:
         return node
-    # A mask names no element twice.
+    # A mask selects no element twice.
     masks, tensors = ([item for item, _ in entries if isinstance(item, kind)] for kind in (Mask, Positions))
     distinct = len(masks) == 1 and not tensors
-    updated = _combine_at(picked.source, spread, picked.indices(), op, distinct)
+    updated = _combine_at(gather.source, value_node, gather.indices(), op, distinct)
     return reshape(updated, shape=shape_of(node.type)) if updated.type is not node.type else updated
 
 
@@ -179,13 +179,13 @@ def _combine_at(base: Node, updates: Node, indices: list[Node], op: Op, distinct
 
 
 def updates_count(updates: Node) -> int:
-    """How many elements are written, which a loop over them must know."""
+    """Counts the elements to write, which a loop over them needs as a static number."""
     sizes = shape_of(updates.type)
     count = 1
     for size in sizes:
         if not isinstance(size, int):
             raise ShapeError(
-                "updates of symbolic sizes at computed indices can only be `set` or added",
+                "updates of symbolic size at computed indices support only `set` and `add`",
                 where=caller_origin(),
                 found=f"shape {sizes}",
             )
@@ -197,7 +197,7 @@ def updates_count(updates: Node) -> int:
 
 
 def dynamic_slice(x: Any, /, starts: Any, sizes: Any) -> Tensor:
-    """Returns `sizes` elements along each axis, from `starts` on, which may be computed.
+    """Returns a slice with `sizes` elements along each axis, beginning at `starts`, which may be computed.
 
     Negative starts count from the end. A slice that would leave the tensor is moved inside, as in JAX; `x[i:i + n]`
     raises instead.
@@ -214,8 +214,7 @@ def dynamic_slice(x: Any, /, starts: Any, sizes: Any) -> Tensor:
 
 
 def dynamic_update_slice(x: Any, /, update: Any, starts: Any) -> Tensor:
-    """Returns the tensor with `update` written from `starts` on, which may be computed. The rules are those of
-    `dynamic_slice`.
+    """Returns the tensor with `update` written at `starts`, which may be computed, as in `dynamic_slice`.
 
     >>> import livegrad as lg
     >>> lg.dynamic_update_slice(lg.zeros(5), lg.ones(2), [lg.asarray(4)])
@@ -228,7 +227,7 @@ def dynamic_update_slice(x: Any, /, update: Any, starts: Any) -> Tensor:
 
 
 def _clamp_slices(node: Node, starts: Any, counts: Sequence[Any], user: str) -> list[Entry]:
-    """A slice along each axis, clamped to the tensor."""
+    """Returns a slice along each axis, moved inside the tensor if necessary."""
     sizes = shape_of(node.type)
     if isinstance(starts, Tensor) and starts.ndim == 1 and isinstance(starts.shape[0], int):
         starts = [starts[number] for number in range(starts.shape[0])]
@@ -260,7 +259,7 @@ def _start_inside(start: Any, size: Any, count: Any, user: str) -> Node:
         found = f"{element_type(node).long_name} of shape {shape_of(node.type)}"
         raise DtypeError(f"`{user}` takes integers for starts", where=caller_origin(), found=found)
     if element_type(node) is u64:
-        node = minimum(node, filled((1 << 63) - 1, node.type))  # beyond any size, as before
+        node = minimum(node, filled((1 << 63) - 1, node.type))  # larger starts are clamped anyway
     wide = as_type(node, i64)
     end = size_node(size, wide.type)
     first = select(less(wide, 0), wide + end, wide)
@@ -268,7 +267,7 @@ def _start_inside(start: Any, size: Any, count: Any, user: str) -> Node:
 
 
 def require_shift(shift: Tensor) -> Tensor:
-    """A shift of `roll` that is computed when the code runs."""
+    """Returns a computed shift of `roll`; raises unless it is an integer without dimensions."""
     if shift.shape or shift.dtype.kind not in ("signed", "unsigned"):
         found = f"{shift.dtype.long_name} of shape {shift.shape}"
         raise UsageError("`roll` takes an integer for a shift", where=caller_origin(), found=found)
@@ -276,7 +275,7 @@ def require_shift(shift: Tensor) -> Tensor:
 
 
 def roll_by_index(node: Node, shift: Tensor, axis: int) -> Node:
-    """The tensor rolled along an axis: each element is read where it comes from."""
+    """Rolls a tensor along an axis by a computed shift, as a gather."""
     sizes = shape_of(node.type)
     if 0 in sizes:
         return node

@@ -1,4 +1,4 @@
-"""`vmap`, and the Jacobians and Hessians that are built with it."""
+"""`vmap`, and the Jacobians and Hessians that use it."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def _with_batch_at(out_axes: Axes, results: Any, name: str) -> Any:
 
 
 def _leaf_axes(in_axes: Axes, args: tuple[Any, ...], name: str) -> list[int | None]:
-    """One axis per leaf; an axis given for a subtree applies to all of its leaves."""
-    listed = in_axes if isinstance(in_axes, list | tuple) else (in_axes,) * len(args)
-    if len(listed) != len(args):
+    """Returns one axis per leaf; the axis of a subtree applies to all of its leaves."""
+    axes_by_argument = in_axes if isinstance(in_axes, list | tuple) else (in_axes,) * len(args)
+    if len(axes_by_argument) != len(args):
         raise UsageError(
             f"`{name}` needs an axis for each of {len(args)} arguments", where=caller_origin(), found=str(in_axes)
         )
     leaf_axes: list[int | None] = []
-    for axes, argument in zip(listed, args, strict=True):
+    for axes, argument in zip(axes_by_argument, args, strict=True):
         _spread_axes(axes, argument, leaf_axes, "in_axes", name)
     return leaf_axes
 
@@ -170,18 +170,18 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
             raise UsageError(what, where=caller_origin(), expected="a tensor, or a pytree of them", found=shown(point))
         for tensor in tensors:
             require_differentiable(tensor.node, name_of(function))
-        # A Python float takes the type of what it meets in the function.
+        # A Python float stays weakly typed inside the function.
         arguments = [leaf if is_weak_float(leaf) else tensor for leaf, tensor in zip(leaves, tensors, strict=True)]
 
         def of_leaf(position: int) -> Any:
-            """The derivative by one leaf, for every direction of it."""
+            """Computes the derivative with respect to one leaf, along all of its directions."""
             tensor = tensors[position]
 
             def along(direction: Tensor) -> Any:
-                def moved(x: Tensor) -> Any:
+                def evaluate_at(x: Tensor) -> Any:
                     return of_point(unflatten(structure, [*arguments[:position], x, *arguments[position + 1 :]]))
 
-                tangent = jvp(moved, [arguments[position]], [direction])[1]
+                tangent = jvp(evaluate_at, [arguments[position]], [direction])[1]
                 if is_complex(tensor):
                     leaves = flatten(tangent)[0]
                     for leaf in leaves:
@@ -229,7 +229,7 @@ def jacrev(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
                 return pullback(unflatten(structure, [*silent[:position], direction, *silent[position + 1 :]]))[0]
 
             def joined(row: Tensor, imaginary: Tensor) -> Tensor:
-                """Behind a real argument a cotangent is real: the imaginary part was pulled back by itself."""
+                """Joins the cotangents of a real argument, which are real for both pulled-back parts."""
                 if is_complex(row):
                     return check_complex_linear(row, imaginary * 1j, name_of(function))
                 return wrap(make_complex(row.node, imaginary.node))
@@ -259,7 +259,7 @@ def hessian(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..
 def _by_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Arguments
 ) -> tuple[Any, Callable[[Any], Any]]:
-    """The arguments at `argnums` as one pytree, and the function of that pytree."""
+    """Returns the arguments at `argnums` as one pytree, and the function of that pytree."""
     args, kwargs = bind_by_position(function, *convert_declared_numbers(function, args, kwargs), argnums)
     positions = argument_positions(argnums, len(args), name_of(function))
     is_single = not isinstance(argnums, Iterable)
@@ -272,7 +272,7 @@ def _by_arguments(
 
 
 def _basis(tensor: Tensor) -> Tensor:
-    """One unit direction per element of a tensor."""
+    """Returns one unit direction per element of a tensor."""
     return reshape(eye(tensor.size, dtype=tensor.dtype), (tensor.size, *tensor.shape))
 
 

@@ -1,6 +1,6 @@
-"""Weak types: Python numbers inside a traced function take the type of the tensor they are combined with.
+"""Tracks weak types: Python numbers inside a traced function take the type of the tensor they are combined with.
 
-`jit` activates this; `handle` checks it at every operation, so the check is cheap when no function is traced.
+`jit` activates the tracking. `handle` checks it in every operation, so the check is cheap when no function is traced.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from livegrad.runtime.arguments import scalar_range
 from livegrad.state import Owned, renew_lock_after_fork
 from livegrad.tensors.dtypes import DEFAULT_COMPLEX, DEFAULT_FLOAT
 
-# What Python computes with, and what its numbers become where they stand alone.
+# The types that Python computes with, and the types of such numbers when they are not combined with a tensor.
 _DEFAULT_TYPES: dict[Scalar, Scalar] = {bool_: bool_, i64: i64, f64: DEFAULT_FLOAT, c128: DEFAULT_COMPLEX}
 
-# What can be added to any number without changing a bit of it.
+# Numbers that can be added to any number without changing its bits.
 _IDENTITY: dict[str, int | float | complex] = {"signed": 0, "float": -0.0, "complex": complex(-0.0, -0.0)}
 
 
 class _Numbers:
-    """Which nodes stand for Python numbers in the functions that are being traced, on any thread."""
+    """The nodes that represent Python numbers in the functions that are being traced, on any thread."""
 
     def __init__(self) -> None:
-        # What functions being traced were called with, and what was computed from that and from constants alone.
+        # Python numbers passed to traced functions, and results computed only from these and from constants.
         self.weak: WeakSet[Node] = WeakSet()
-        # What a loop began with, inside its body: it has a type, and like all numbers cannot be changed.
+        # Loop states that began as Python numbers, inside the body: strongly typed, but immutable like numbers.
         self.in_loops: WeakSet[Node] = WeakSet()
-        self.strong: WeakSet[Node] = WeakSet()  # in a type that the program asked for
-        self.traces = 0  # how many functions are being traced with such numbers now
+        self.strong: WeakSet[Node] = WeakSet()  # results of a cast that the program requested
+        self.traces = 0  # the number of active traces with such numbers
         self.lock = threading.Lock()
         renew_lock_after_fork(self, "lock")
 
@@ -50,7 +50,7 @@ python_numbers = Owned(_Numbers)
 
 @contextmanager
 def weak_numbers(nodes: Iterable[Node]) -> Iterator[None]:
-    """Inside, these nodes are numbers without a type of their own."""
+    """Inside the context, these nodes are weakly typed numbers."""
     current = python_numbers.current
     for node in nodes:
         current.weak.add(node)
@@ -64,19 +64,19 @@ def weak_numbers(nodes: Iterable[Node]) -> Iterator[None]:
 
 
 def is_weak(node: Node | None) -> bool:
-    """Whether a node is a number without a type of its own."""
+    """Whether a node is a weakly typed number."""
     current = python_numbers.current
     return current.traces > 0 and node in current.weak
 
 
 def mark_loop_numbers(nodes: Iterable[Node]) -> None:
-    """These nodes stand for Python numbers inside a loop's body."""
+    """Marks nodes that represent Python numbers inside a loop's body."""
     for node in nodes:
         python_numbers.current.in_loops.add(node)
 
 
 def is_python_number(node: Node | None) -> bool:
-    """Whether a node stands for a Python number: `+=` then gives its name to the result, and changes nothing."""
+    """Whether a node represents a Python number: `+=` then rebinds the name instead of updating in place."""
     if is_weak(node):
         return True
     in_loops = python_numbers.current.in_loops
@@ -84,7 +84,7 @@ def is_python_number(node: Node | None) -> bool:
 
 
 def give_default_type(node: Node) -> Node:
-    """The node; a number without a type of its own gets the one of a Python number that stands alone."""
+    """Casts a weakly typed number to the default type of Python numbers; returns other nodes unchanged."""
     if not is_weak(node):
         return node
     element = scalar_of(node.type)
@@ -93,7 +93,7 @@ def give_default_type(node: Node) -> Node:
 
 
 def cast_number(node: Node, element: Scalar) -> Node:
-    """A number of a traced call in a type that it takes; an integer that the type cannot hold ends the run."""
+    """Casts a traced number to an element type; an integer out of range raises at run time."""
     element_of_node = scalar_of(node.type)
     assert element_of_node is not None
     if element_of_node is element:
@@ -106,7 +106,7 @@ def cast_number(node: Node, element: Scalar) -> Node:
 
 
 def make_strong(node: Node) -> Node:
-    """A number whose type the program asked for, or that a transform gives: it has this type from then on."""
+    """Makes a traced number strongly typed, after a cast that the program requested or as a result of a transform."""
     element = scalar_of(node.type)
     if (
         element is None
@@ -116,34 +116,34 @@ def make_strong(node: Node) -> Node:
         or element is bool_
     ):
         return node
-    # As wide as Python's own numbers: adding nothing makes it another node, of which the compiler leaves no trace.
+    # Its type equals that of Python numbers, so a new node must mark it. The compiler removes the addition.
     strong = add(node, filled(_IDENTITY[element.kind], node.type))
     python_numbers.current.strong.add(strong)
     return strong
 
 
 def mark_weak_result(node: Node) -> None:
-    """A node computed as Python computes, from weak numbers and constants alone, is weak as well."""
+    """Marks a node as weak if it is computed only from weak numbers and constants, in types of Python numbers."""
     weak = python_numbers.current.weak
     if _is_from_numbers(node, weak, _DEFAULT_TYPES):
         weak.add(node)
 
 
 def _is_from_numbers(node: Node, weak: WeakSet[Node], types: Container[Any] | None = None) -> bool:
-    """Whether a node is one of the numbers, or computed only from them and constants, in the given types if any."""
-    pending, seen, has_number = [node], set(), False
-    make_strong = python_numbers.current.strong
+    """Whether a node is a weak number, or computed only from weak numbers and constants, optionally in these types."""
+    pending, visited, has_number = [node], set(), False
+    strong = python_numbers.current.strong
     while pending:
         below = pending.pop()
-        if below in make_strong:
+        if below in strong:
             return False
         if below in weak:
             has_number = True
-        elif below in seen or below.op is constant_op:
-            continue  # numbers that the program wrote; tensors that it made of them are `typed`, or have a shape
+        elif below in visited or below.op is constant_op:
+            continue  # literals; tensors created from them are in `strong`, or have a shape
         elif not below.operands or (types is not None and scalar_of(below.type) not in types) or shape_of(below.type):
             return False
         else:
-            seen.add(below)
+            visited.add(below)
             pending += below.operands
-    return has_number  # constants alone have the type that they were written in
+    return has_number  # constants alone are strongly typed

@@ -1,6 +1,6 @@
-"""Files that a reader must refuse: each breaks one rule of the specifications, and is right otherwise.
+"""Files that a reader must reject: each violates one rule of the specifications.
 
-One dictionary an extension: a name says what is wrong; the value is the whole package, part by part.
+There is a dictionary for each extension: from a description of the violation to the parts of the package.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def document(
     before: str = "",
     parts: Package | None = None,
 ) -> Package:
-    """A package with this model, and with other parts."""
+    """The parts of a package: a model with these contents, and other parts."""
     spaces = "".join(f' xmlns:{prefix}="{space}"' for prefix, space in SPACES.items())
     required = f' requiredextensions="{needs}"' if needs else ""
     inside = thing() if resources is None else resources
@@ -55,12 +55,12 @@ def document(
 
 
 def changed(part: str, old: str, new: str, package: Package | None = None) -> Package:
-    """A package with another text in one part."""
-    found = document() if package is None else package
-    text = found[part]
+    """A package with a text in one part replaced."""
+    parts = document() if package is None else package
+    text = parts[part]
     assert isinstance(text, str)
     assert old in text
-    return {**found, part: text.replace(old, new)}
+    return {**parts, part: text.replace(old, new)}
 
 
 def without(part: str) -> Package:
@@ -184,7 +184,7 @@ OTHER = "/3D/other.model"
 
 
 def production(item: str = f'objectid="1" p:path="{OTHER}"', relation: bool = True, inside: str = "") -> Package:
-    """A model whose item is an object of another model part."""
+    """A model whose item refers to an object in another model part."""
     local = thing(about=f'id="1" p:UUID="{UUIDS[1]}"')
     first = document(local, f'<item {item} p:UUID="{UUIDS[2]}"/>', "p")
     first = changed(MODEL, "<build>", f'<build p:UUID="{UUIDS[3]}">', first)
@@ -352,12 +352,16 @@ def level_set(functions: str, attributes: str = 'functionid="3" channel="shape" 
 
 
 def call(callee: int, number: int) -> str:
-    held = f'<i:constresourceid identifier="r" value="{callee}"><i:out><i:resourceid identifier="value"/></i:out>'
-    which = (
+    callee_node = (
+        f'<i:constresourceid identifier="r" value="{callee}"><i:out><i:resourceid identifier="value"/></i:out>'
+    )
+    inputs = (
         '<i:in><i:resourceref identifier="functionID" ref="r.value"/><i:vectorref identifier="pos" ref="inputs.pos"/>'
     )
-    called = f'</i:constresourceid><i:functioncall identifier="c">{which}</i:in>'
-    return field(held + called + '<i:out><i:scalar identifier="shape"/></i:out></i:functioncall>', "c.shape", number)
+    call_node = f'</i:constresourceid><i:functioncall identifier="c">{inputs}</i:in>'
+    return field(
+        callee_node + call_node + '<i:out><i:scalar identifier="shape"/></i:out></i:functioncall>', "c.shape", number
+    )
 
 
 IMPLICIT_RULES: dict[str, Package] = {

@@ -1,4 +1,4 @@
-"""Animations: every frame that goes in can be taken out of the file again."""
+"""Animated PNG files: every frame can be read back."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ import numpy as np
 import pytest
 
 from livegrad.implicit.formats import FormatError, read_png, save_animation
-from livegrad.implicit.formats.animation import filtered_rows
+from livegrad.implicit.formats.animation import filter_rows
 from livegrad.implicit.formats.png import SIGNATURE, chunk
 
 
 def chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    found, at = [], len(SIGNATURE)
-    while at < len(data):
-        (size,) = struct.unpack(">I", data[at : at + 4])
-        found.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + size]))
-        assert data[at + 8 + size : at + 12 + size] == struct.pack(">I", zlib.crc32(data[at + 4 : at + 8 + size]))
-        at += 12 + size
-    return found
+    result, start = [], len(SIGNATURE)
+    while start < len(data):
+        (size,) = struct.unpack(">I", data[start : start + 4])
+        result.append((data[start + 4 : start + 8], data[start + 8 : start + 8 + size]))
+        assert data[start + 8 + size : start + 12 + size] == struct.pack(
+            ">I", zlib.crc32(data[start + 4 : start + 8 + size])
+        )
+        start += 12 + size
+    return result
 
 
-def test_every_frame_can_be_taken_out_again(tmp_path):
+def test_every_frame_survives_a_round_trip(tmp_path):
     frames = np.random.default_rng(0).integers(0, 256, (3, 7, 5, 3), np.uint8)
     save_animation(list(frames), tmp_path / "a.png", frames_per_second=20)
     parts = chunks((tmp_path / "a.png").read_bytes())
@@ -39,18 +41,18 @@ def test_every_frame_can_be_taken_out_again(tmp_path):
     assert struct.unpack(">II", next(body for kind, body in parts if kind == b"acTL")) == (3, 0)
 
 
-def test_a_reader_that_knows_no_animations_sees_the_first_frame(tmp_path):
+def test_a_reader_without_animations_sees_the_first_frame(tmp_path):
     save_animation([np.zeros((2, 2, 3)), np.ones((2, 2, 3))], tmp_path / "a.png")
     assert not read_png((tmp_path / "a.png").read_bytes())[0].any()
 
 
-def test_smooth_pictures_take_less_room_than_their_bytes():
+def test_filters_compress_smooth_pictures():
     ramp = np.broadcast_to(np.arange(200, dtype=np.uint8)[:, None, None], (200, 300, 3))
-    assert len(zlib.compress(filtered_rows(np.ascontiguousarray(ramp)))) < 2000
+    assert len(zlib.compress(filter_rows(np.ascontiguousarray(ramp)))) < 2000
 
 
 @pytest.mark.parametrize("pictures", [[], [np.zeros((2, 2))], [np.zeros((2, 2, 3)), np.zeros((3, 2, 3))]])
-def test_what_is_no_animation_is_refused(pictures, tmp_path):
+def test_invalid_animations_are_rejected(pictures, tmp_path):
     with pytest.raises(FormatError):
         save_animation(pictures, tmp_path / "a.png")
     assert not list(tmp_path.iterdir())

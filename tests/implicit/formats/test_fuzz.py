@@ -1,4 +1,4 @@
-"""Damaged files through the whole program: an error in words and a code, or a result; never half a file."""
+"""Damaged files through the command line: an error message and a code, or a result; never a partial file."""
 
 import random
 import re
@@ -47,18 +47,18 @@ WORDS = ["", "x", "var-x", "const", "nan", "1e39", "sqrt", "div", "recip", "\n",
 
 
 def replaced(generator: random.Random, text: str, pieces: list[str]) -> str:
-    at = generator.randrange(len(text))
-    return text[:at] + generator.choice(pieces) + text[at + generator.randrange(12) :]
+    start = generator.randrange(len(text))
+    return text[:start] + generator.choice(pieces) + text[start + generator.randrange(12) :]
 
 
 def with_other_number(generator: random.Random, text: str) -> str:
-    found = generator.choice(list(re.finditer(r'(?<=")-?[\d.]+(?=")', text)))
-    return text[: found.start()] + generator.choice(NUMBERS) + text[found.end() :]
+    match = generator.choice(list(re.finditer(r'(?<=")-?[\d.]+(?=")', text)))
+    return text[: match.start()] + generator.choice(NUMBERS) + text[match.end() :]
 
 
-def damaged_package(generator: random.Random, good: Path, path: Path) -> None:
-    """A package whose model is changed; a change of the bytes of the zip file would never reach the reader."""
-    with zipfile.ZipFile(good) as archive:
+def damaged_package(generator: random.Random, source: Path, path: Path) -> None:
+    """Changes the model of a package. Changed zip data would fail its checksum before it is read."""
+    with zipfile.ZipFile(source) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     text = parts["3D/3dmodel.model"].decode()
     text = replaced(generator, text, PIECES) if generator.random() < 0.5 else with_other_number(generator, text)
@@ -83,12 +83,12 @@ def run_all(capsys: pytest.CaptureFixture[str], path: Path, folder: Path) -> set
             assert not written, f"{command} left a file behind"
         for output in written:
             output.unlink()
-        assert not list(folder.glob("*.tmp*")), "a file under way was left behind"
+        assert not list(folder.glob("*.tmp*")), "a temporary file was left behind"
     return codes
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_commands_on_damaged_packages_say_so_and_leave_nothing(
+def test_commands_on_damaged_packages_fail_without_leftovers(
     seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lg.save_3mf(painted(), tmp_path / "good.3mf")
@@ -98,7 +98,7 @@ def test_commands_on_damaged_packages_say_so_and_leave_nothing(
         run_all(capsys, tmp_path / "bad.3mf", tmp_path)
 
 
-def test_commands_on_damaged_tapes_say_so_and_leave_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_on_damaged_tapes_fail_without_leftovers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     generator = random.Random(3)
     codes = set()
     for _ in range(8):
@@ -118,7 +118,7 @@ LINES = st.tuples(
 @given(st.one_of(st.text(max_size=80), st.lists(LINES, max_size=12).map(
     lambda lines: "\n".join(" ".join([name, op, *rest]) for name, op, rest in lines)
 )))  # fmt: skip
-def test_any_text_is_a_tape_or_an_error(text: str) -> None:
+def test_any_text_parses_or_is_an_error(text: str) -> None:
     try:
         function = parse_vm(text)
     except LivegradError:
@@ -126,16 +126,18 @@ def test_any_text_is_a_tape_or_an_error(text: str) -> None:
     assert len(function.results) == 1
 
 
-# --- what a small file may ask for ------------------------------------------------------------------------------------
+# --- limits of small files --------------------------------------------------------------------------------------------
 
 
 def steep() -> lg.Part:
-    """A surface everywhere, which no bounds can rule out anywhere."""
-    made = lg.implicit.add_expression(lg.Assembly(), "steep", "sin(pos.x * 1e5) * sin(pos.y * 1e5)", {"pos": "vector"})
-    return lg.implicit.part_of_function(made, "steep", ((-1, -1, -1), (1, 1, 1)))
+    """A field whose surface is everywhere, so that no block can be pruned."""
+    assembly = lg.implicit.add_expression(
+        lg.Assembly(), "steep", "sin(pos.x * 1e5) * sin(pos.y * 1e5)", {"pos": "vector"}
+    )
+    return lg.implicit.part_of_function(assembly, "steep", ((-1, -1, -1), (1, 1, 1)))
 
 
-def test_a_lattice_too_fine_for_the_memory_is_refused() -> None:
+def test_a_lattice_too_fine_for_memory_is_rejected() -> None:
     part = steep()
     limits = IntervalBounds(part.function, part.arguments, part.element.dtype)
     lattice = Lattice(part.low, (part.high - part.low) / 30000, (30000,) * 3, 8)
@@ -145,16 +147,16 @@ def test_a_lattice_too_fine_for_the_memory_is_refused() -> None:
         lg.slice(part, 0.0, feature_size=2 / 30000)
 
 
-def test_a_mesh_of_too_many_triangles_is_refused() -> None:
+def test_a_mesh_with_too_many_triangles_is_rejected() -> None:
     with pytest.raises(AssemblyError, match="more than 1,000 triangles"):
         mesh(steep(), feature_size=0.1, most_triangles=1000)
 
 
-def test_numbers_beyond_the_precision_are_refused_by_name(tmp_path: Path) -> None:
-    far = TriangleMesh.box((-1e30, -1, -1), (1, 1, 1))
-    made = assembly()
+def test_numbers_beyond_the_precision_are_rejected(tmp_path: Path) -> None:
+    distant_box = TriangleMesh.box((-1e30, -1, -1), (1, 1, 1))
+    base = assembly()
     with pytest.raises(AssemblyError, match="is too large for the precision of f32"):
-        lg.parts(lg.Assembly(made.functions, {**made.resources, 10: far}, made.items))
+        lg.parts(lg.Assembly(base.functions, {**base.resources, 10: distant_box}, base.items))
     with pytest.raises(AssemblyError, match="not a valid index"):
         BeamLattice([[0, 0, 0], [1, 0, 0]], [[0, 10**30]], [[1, 1]])  # type: ignore[arg-type]
     lattice = f'<b:beamlattice xmlns:b="{BEAM_LATTICE}" minlength="0" radius="1">'

@@ -1,4 +1,4 @@
-"""PNG files: every depth, colour type and filter, against files assembled by hand."""
+"""PNG files: every depth, colour type and filter, compared with files assembled here."""
 
 import struct
 import zlib
@@ -22,16 +22,16 @@ def png(width: int, height: int, depth: int, colour: int, lines: bytes, *more: b
 
 
 def filtered(rows: np.ndarray, step: int, kinds: list[int]) -> bytes:  # type: ignore[type-arg]
-    """Rows of bytes with the filters applied as the standard says, byte by byte."""
+    """Applies filters to rows byte by byte, as in the standard."""
     out = b""
     for index, kind in enumerate(kinds):
         line = [int(v) for v in rows[index]]
         above = [int(v) for v in rows[index - 1]] if index else [0] * len(line)
         coded = []
-        for at, value in enumerate(line):
-            left = line[at - step] if at >= step else 0
-            corner = above[at - step] if at >= step else 0
-            up = above[at]
+        for index_in_line, value in enumerate(line):
+            left = line[index_in_line - step] if index_in_line >= step else 0
+            corner = above[index_in_line - step] if index_in_line >= step else 0
+            up = above[index_in_line]
             guess = left + up - corner
             paeth = min((abs(guess - left), 0, left), (abs(guess - up), 1, up), (abs(guess - corner), 2, corner))[2]
             coded.append((value - [0, left, up, (left + up) // 2, paeth][kind]) % 256)
@@ -40,7 +40,7 @@ def filtered(rows: np.ndarray, step: int, kinds: list[int]) -> bytes:  # type: i
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
-def test_every_filter_is_undone(channels: int) -> None:
+def test_every_filter_is_decoded(channels: int) -> None:
     pixels = np.random.default_rng(channels).integers(0, 256, (5, 7, channels))
     colour = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
     data = png(7, 5, 8, colour, filtered(pixels.reshape(5, -1), channels, [0, 1, 2, 3, 4]))
@@ -58,8 +58,8 @@ def test_small_depths_are_unpacked(depth: int) -> None:
         text = bits(format(int(v), f"0{depth}b") for v in row)
         text = text.ljust(-(-len(text) // 8) * 8, "0")
         lines += b"\0" + bytes(int(text[i : i + 8], 2) for i in range(0, len(text), 8))
-    read, found = read_png(png(5, 3, depth, 0, lines))
-    assert found == depth
+    read, actual_depth = read_png(png(5, 3, depth, 0, lines))
+    assert actual_depth == depth
     np.testing.assert_array_equal(read[..., 0], pixels)
 
 
@@ -74,14 +74,14 @@ def test_palettes_are_resolved() -> None:
 
 
 @pytest.mark.parametrize(("depth", "channels"), [(8, 1), (8, 2), (8, 3), (8, 4), (16, 1), (16, 2), (16, 3), (16, 4)])
-def test_what_is_written_is_read(depth: int, channels: int) -> None:
+def test_pixels_survive_a_round_trip(depth: int, channels: int) -> None:
     pixels = np.random.default_rng(1).integers(0, 1 << depth, (6, 4, channels))
-    read, found = read_png(write_png(pixels, depth))
-    assert found == depth
+    read, actual_depth = read_png(write_png(pixels, depth))
+    assert actual_depth == depth
     np.testing.assert_array_equal(read, pixels)
 
 
-def test_what_cannot_be_read_is_refused() -> None:
+def test_unsupported_files_are_rejected() -> None:
     with pytest.raises(FormatError, match="interlaced"):
         read_png(png(1, 1, 8, 0, b"\0\0", interlace=1))
     with pytest.raises(FormatError, match="truncated"):
@@ -94,8 +94,8 @@ def test_what_cannot_be_read_is_refused() -> None:
         write_png(np.zeros((2, 2)))
 
 
-def test_bytes_are_written_as_they_are_and_numbers_from_0_to_1_as_bytes(tmp_path):
-    """As `save_animation` takes them: bytes are not taken for numbers that are all too bright."""
+def test_bytes_and_floats_from_0_to_1_are_saved_alike(tmp_path):
+    """Like `save_animation`: bytes are not mistaken for floats above 1."""
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3) * 10
     save_png(pixels, tmp_path / "bytes.png")
     save_png(pixels / 255.0, tmp_path / "numbers.png")
@@ -104,7 +104,7 @@ def test_bytes_are_written_as_they_are_and_numbers_from_0_to_1_as_bytes(tmp_path
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_picture_without_channels_is_grey_and_no_number_is_black(tmp_path):
+def test_a_picture_without_channels_is_grey_and_nan_is_black(tmp_path):
     with pytest.warns(FormatWarning):
         save_png(np.array([[0.5, np.nan], [np.inf, -1.0]]), tmp_path / "grey.png")
     pixels, _ = read_png((tmp_path / "grey.png").read_bytes())
@@ -124,7 +124,7 @@ LOST = {
 
 @pytest.mark.parametrize("kind", LOST)
 @pytest.mark.parametrize("moving", [False, True])
-def test_a_picture_that_loses_values_is_saved_with_a_warning_at_the_callers_line(kind, moving, tmp_path):
+def test_clipping_and_nan_warn_at_the_callers_line(kind, moving, tmp_path):
     picture, said = LOST[kind]
     colour = np.repeat(picture[:, :, None], 3, axis=2)
     said = said.replace("1 of 2", "3 of 6") if moving else said
@@ -133,13 +133,13 @@ def test_a_picture_that_loses_values_is_saved_with_a_warning_at_the_callers_line
     assert [warning.filename for warning in caught] == [__file__]
 
 
-def test_a_picture_that_is_rounded_only_is_saved_without_a_warning(tmp_path, recwarn):
+def test_rounding_does_not_warn(tmp_path, recwarn):
     save_png(np.array([[-1e-6, 1.0 + 1e-6]]), tmp_path / "a.png")
     save_png(np.array([[True, False]]), tmp_path / "b.png")
     assert not recwarn.list
 
 
-def test_integers_that_are_no_bytes_are_refused_with_what_to_write(tmp_path):
+def test_integers_other_than_bytes_are_rejected_with_help(tmp_path):
     with pytest.raises(FormatError, match=r"expected floats from 0 to 1, or uint8, found an array of int64.*astype"):
         save_png(np.array([[0, 128], [255, 3]]), tmp_path / "a.png")
     assert not list(tmp_path.iterdir())

@@ -27,7 +27,7 @@ def saved_and_loaded(assembly: Assembly, folder: Path) -> Assembly:
     return lg.load_3mf(folder / "part.3mf")
 
 
-def test_a_loaded_part_has_the_parameters_that_it_was_saved_with(tmp_path: Path) -> None:
+def test_saved_parameters_are_restored(tmp_path: Path) -> None:
     part = plate().with_parameters(radius=0.75)
     assembly = saved_and_loaded(lg.implicit.assembly_of_part(part), tmp_path)
     (loaded,) = lg.parts(assembly)
@@ -37,13 +37,13 @@ def test_a_loaded_part_has_the_parameters_that_it_was_saved_with(tmp_path: Path)
     changes = {"radius": 1.0, "width": 2.0}
     changed, expected = loaded.with_parameters(**changes), part.with_parameters(**changes)
     np.testing.assert_allclose(changed(POINTS), expected(POINTS), rtol=1e-5, atol=1e-6)
-    slopes, expected_slopes = changed.parameter_gradient(POINTS), expected.parameter_gradient(POINTS)
+    gradient, expected_gradient = changed.parameter_gradient(POINTS), expected.parameter_gradient(POINTS)
     for name in changes:
-        np.testing.assert_allclose(slopes[name], expected_slopes[name], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(gradient[name], expected_gradient[name], rtol=1e-4, atol=1e-5)
     assert saved_and_loaded(lg.implicit.assembly_of_part(plate()), tmp_path) == lg.implicit.assembly_of_part(plate())
 
 
-def test_vectors_are_parameters_again(tmp_path: Path) -> None:
+def test_vector_parameters_are_restored(tmp_path: Path) -> None:
     balls = lg.implicit.add_expression(Assembly(), "ball", "length(pos - c) - 1", {"pos": "vector", "c": "vector"})
     part = lg.implicit.part_of_function(balls, "ball", CORNERS).with_parameters(c=(0.5, 2.0, 0.0))
     (loaded,) = lg.parts(saved_and_loaded(lg.implicit.assembly_of_part(part), tmp_path))
@@ -51,7 +51,7 @@ def test_vectors_are_parameters_again(tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded.with_parameters(c=(1, 1, 1))([1.0, 1.0, 2.5]), 0.5)
 
 
-def test_given_parameters_replace_the_saved_ones() -> None:
+def test_explicit_parameters_replace_saved_parameters() -> None:
     assembly = lg.implicit.assembly_of_part(plate())
     hole = assembly.function("plate").id, "radius"
     (part,) = lg.parts(assembly, parameters={"hole": hole})
@@ -60,7 +60,7 @@ def test_given_parameters_replace_the_saved_ones() -> None:
     assert not fixed.parameters
 
 
-def test_parameters_whose_constants_an_edit_removed_are_left_out() -> None:
+def test_parameters_without_constants_are_omitted() -> None:
     assembly = lg.implicit.assembly_of_part(plate())
     identifier = assembly.function("plate").id
     extra = (("gone", identifier, "no such node"), ("elsewhere", 99, "radius"))
@@ -78,6 +78,6 @@ def test_other_readers_see_metadata_with_a_declared_prefix(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["{", "3", '[["radius"]]', '[["radius", "a", "b"]]', json.dumps([1, 2])])
-def test_damaged_parameters_are_rejected(text: str) -> None:
-    with pytest.raises(FormatError, match=r"`part.3mf` has damaged names of parameters"):
+def test_invalid_parameters_are_rejected(text: str) -> None:
+    with pytest.raises(FormatError, match=r"`part.3mf` has invalid parameter names"):
         read_parameters(text, "part.3mf")

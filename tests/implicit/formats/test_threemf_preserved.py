@@ -1,4 +1,4 @@
-"""What a file says of its objects survives saving: types, caps, clipping, balls, thumbnails, prefixes; other models."""
+"""Properties of objects survive saving: types, caps, clipping, balls, thumbnails, prefixes; also other models."""
 
 import re
 import warnings
@@ -26,7 +26,7 @@ from livegrad.implicit.nodes.resources import (
     VolumeData,
 )
 from tests.implicit.formats import broken_files
-from tests.implicit.formats.own_part import own_part
+from tests.implicit.formats.synthetic_part import synthetic_part
 from tests.implicit.formats.test_threemf_rules import written
 
 BOX = TriangleMesh.box((0, 0, 0), (1, 2, 3))
@@ -56,56 +56,58 @@ def lattice() -> BeamLattice:
     )  # fmt: skip
 
 
-def test_beam_lattices_are_kept_whole(tmp_path: Path) -> None:
-    made = Assembly().add_resource(BOX, id=1).add_resource(BOX, id=2).add_resource(lattice(), id=3).build(3)
-    assert round_trip(made, tmp_path) == made
+def test_beam_lattices_are_preserved(tmp_path: Path) -> None:
+    assembly = Assembly().add_resource(BOX, id=1).add_resource(BOX, id=2).add_resource(lattice(), id=3).build(3)
+    assert round_trip(assembly, tmp_path) == assembly
 
 
 @pytest.mark.parametrize("type", OBJECT_TYPES)
-def test_types_of_objects_are_kept(tmp_path: Path, type: str) -> None:
-    made = Assembly().add_resource(replace(BOX, object_type=type), id=1)
-    made = made.add_resource(Components(((1, (1.0, 0, 0, 0, 1, 0, 0, 0, 1, 5, 0, 0)),), object_type=type), id=2)
-    part = own_part()
+def test_object_types_are_preserved(tmp_path: Path, type: str) -> None:
+    mesh_assembly = Assembly().add_resource(replace(BOX, object_type=type), id=1)
+    mesh_assembly = mesh_assembly.add_resource(
+        Components(((1, (1.0, 0, 0, 0, 1, 0, 0, 0, 1, 5, 0, 0)),), object_type=type), id=2
+    )
+    part = synthetic_part()
     body = part.resources[23]
     assert isinstance(body, LevelSet)
-    kept = replace(part, resources={**part.resources, 23: replace(body, object_type=type)}, items=())
-    for assembly in (made, kept):
+    level_set_assembly = replace(part, resources={**part.resources, 23: replace(body, object_type=type)}, items=())
+    for assembly in (mesh_assembly, level_set_assembly):
         read = round_trip(assembly, tmp_path)
         assert read.resources == assembly.resources
 
 
-def test_thumbnails_are_kept(tmp_path: Path) -> None:
-    made = Assembly().add_resource(replace(BOX, thumbnail=PICTURE), id=1).build(1)
-    made = replace(made, document=Document(thumbnail=JPEG))
-    read = round_trip(made, tmp_path)
-    assert read == made
+def test_thumbnails_are_preserved(tmp_path: Path) -> None:
+    assembly = Assembly().add_resource(replace(BOX, thumbnail=PICTURE), id=1).build(1)
+    assembly = replace(assembly, document=Document(thumbnail=JPEG))
+    read = round_trip(assembly, tmp_path)
+    assert read == assembly
     assert read.document.thumbnail == JPEG
 
 
-def test_prefixes_of_metadata_and_properties_are_kept(tmp_path: Path) -> None:
-    made = own_part()
+def test_prefixes_of_metadata_and_properties_are_preserved(tmp_path: Path) -> None:
+    assembly = synthetic_part()
     channels = (VolumeChannel("property", 5, "value", "acme:density"),)
-    made = replace(made, resources={**made.resources, 21: VolumeData(channels)})
+    assembly = replace(assembly, resources={**assembly.resources, 21: VolumeData(channels)})
     metadata = (("Title", "a & b"), ("acme:colour", "<red>"), ("other:x", "1"))
-    made = replace(made, document=Document("inch", metadata, prefixes=(("acme", "http://acme.example/1"),)))
-    read = round_trip(made, tmp_path)
+    assembly = replace(assembly, document=Document("inch", metadata, prefixes=(("acme", "http://acme.example/1"),)))
+    read = round_trip(assembly, tmp_path)
     assert dict(read.document.prefixes) == {"acme": "http://acme.example/1", "other": "urn:other"}
     assert read.document.metadata == metadata
     assert round_trip(read, tmp_path).document == read.document
 
 
 @pytest.mark.parametrize("metadata", [(("mine", "x"),), (("Title", "x"), ("Title", "y"))])
-def test_metadata_that_no_file_may_have_is_refused_when_it_is_saved(tmp_path: Path, metadata: object) -> None:
+def test_saving_invalid_metadata_is_an_error(tmp_path: Path, metadata: object) -> None:
     with pytest.raises(FormatError, match=r"metadata `.*test_threemf_preserved.py"):
         save_3mf(Assembly(document=Document(metadata=metadata)), tmp_path / "a.3mf")  # type: ignore[arg-type]
 
 
-def test_an_open_mesh_is_saved_as_a_surface_only(tmp_path: Path) -> None:
+def test_an_open_mesh_must_be_saved_as_a_surface(tmp_path: Path) -> None:
     half = TriangleMesh(BOX.vertices, BOX.triangles[:6])
     with pytest.raises(FormatError, match=r'a solid with a gap.*object_type="surface"'):
         save_3mf(Assembly().add_resource(half, id=1).build(1), tmp_path / "a.3mf")
-    made = Assembly().add_resource(replace(half, object_type="surface"), id=1).build(1)
-    assert round_trip(made, tmp_path) == made
+    assembly = Assembly().add_resource(replace(half, object_type="surface"), id=1).build(1)
+    assert round_trip(assembly, tmp_path) == assembly
     domain = Assembly().add_resource(half, id=1)
     assert round_trip(domain, tmp_path) == domain
 
@@ -115,15 +117,13 @@ def test_an_open_mesh_is_saved_as_a_surface_only(tmp_path: Path) -> None:
     [
         (Assembly().add_resource(BOX, id=1).build(1), None),
         (Assembly().add_resource(BOX, id=1).add_resource(BOX, id=2).add_resource(lattice(), id=3), "b b2"),
-        (own_part(), "i v"),
+        (synthetic_part(), "i v"),
         (lg.implicit.add_expression(Assembly(), "f", "length(pos)", {"pos": "vector"}), "i"),
         (Assembly().add_resource(BeamLattice(NODES, [[0, 1]], [[1, 1]]), id=1), "b"),  # type: ignore[arg-type]
     ],
     ids=["mesh", "balls", "level set", "function", "beams"],
 )
-def test_only_extensions_that_a_file_uses_are_required(
-    tmp_path: Path, assembly: Assembly, extensions: str | None
-) -> None:
+def test_only_used_extensions_are_required(tmp_path: Path, assembly: Assembly, extensions: str | None) -> None:
     save_3mf(assembly, tmp_path / "a.3mf")
     head = re.search("<model[^>]*>", model_of(tmp_path / "a.3mf"))
     assert head is not None
@@ -132,15 +132,15 @@ def test_only_extensions_that_a_file_uses_are_required(
     assert re.findall(r"xmlns:(\w+)=", head.group(0)) == (extensions or "").split()
 
 
-def test_what_is_referred_to_comes_first(tmp_path: Path) -> None:
-    """Resources in any order, as an editor may leave them."""
+def test_resources_are_written_after_their_references(tmp_path: Path) -> None:
+    """The assembly has its resources in another order."""
     inner, outer = (
         Components(((9, (1.0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0)),)),
         Components(((2, (1.0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0)), (9, (1.0, 0, 0, 0, 1, 0, 0, 0, 1, 2, 0, 0)))),
     )
-    made = Assembly().add_resource(outer, id=1).add_resource(inner, id=2).add_resource(BOX, id=9).build(1)
-    read = round_trip(made, tmp_path)
-    assert read.resources == made.resources
+    assembly = Assembly().add_resource(outer, id=1).add_resource(inner, id=2).add_resource(BOX, id=9).build(1)
+    read = round_trip(assembly, tmp_path)
+    assert read.resources == assembly.resources
 
 
 # --- the production extension -----------------------------------------------------------------------------------------
@@ -158,15 +158,15 @@ def test_objects_of_other_models_are_read(tmp_path: Path) -> None:
 
 def test_objects_of_a_model_in_another_unit_are_scaled(tmp_path: Path) -> None:
     package = broken_files.production()
-    other = package["3D/other.model"]
-    assert isinstance(other, str)
-    package["3D/other.model"] = other.replace("millimeter", "inch")
+    model = package["3D/other.model"]
+    assert isinstance(model, str)
+    package["3D/other.model"] = model.replace("millimeter", "inch")
     (item,) = load_3mf(written(tmp_path, package)).items
     assert item.transform == (25.4, 0, 0, 0, 25.4, 0, 0, 0, 25.4, 0, 0, 0)
 
 
 def test_functions_of_other_models_are_renumbered(tmp_path: Path) -> None:
-    """A level set in another model, whose ids are those of other things in the first."""
+    """A level set in another model, whose ids are in use in the root model."""
     uuid = "00000000-0000-4000-8000-00000000000{}"
     inside = broken_files.field(broken_files.LENGTH, "d.result", 4) + broken_files.call(4, 3)
     box = broken_files.thing(about=f'id="1" p:UUID="{uuid.format(7)}"')
@@ -182,7 +182,7 @@ def test_functions_of_other_models_are_renumbered(tmp_path: Path) -> None:
     assert again([0.25, 0.25, 0.0]) == part([0.25, 0.25, 0.0])
 
 
-def test_a_component_may_lie_in_another_model(tmp_path: Path) -> None:
+def test_a_component_may_be_in_another_model(tmp_path: Path) -> None:
     uuids = broken_files.UUIDS
     member = (
         f'<component objectid="1" p:path="/3D/other.model" p:UUID="{uuids[5]}" transform="1 0 0 0 1 0 0 0 1 7 0 0"/>'

@@ -1,4 +1,4 @@
-"""Files that a reader must refuse are refused in words, with the file; those that are right are read."""
+"""Files that violate a rule are rejected with an error that names the file; valid files load."""
 
 import warnings
 import zipfile
@@ -22,19 +22,19 @@ def written(folder: Path, package: Package) -> Path:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_what_is_right_is_read(tmp_path: Path, name: str) -> None:
+def test_valid_files_load(tmp_path: Path, name: str) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that materials and slices are passed over
+        warnings.simplefilter("ignore")  # materials and slices are ignored
         assert load_3mf(written(tmp_path, WHOLE[name])).items
 
 
 @pytest.mark.parametrize(("group", "name"), CASES)
-def test_what_breaks_one_rule_is_refused(tmp_path: Path, group: str, name: str) -> None:
+def test_a_file_that_violates_a_rule_is_rejected(tmp_path: Path, group: str, name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(FormatError, match=r"hand\.3mf"):
             load_3mf(written(tmp_path, BROKEN[group][name]))
 
 
-def test_there_are_more_such_files_than_the_core_suite_has() -> None:
+def test_at_least_a_hundred_rules_have_a_test() -> None:
     assert len(CASES) >= 100

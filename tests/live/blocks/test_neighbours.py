@@ -1,4 +1,4 @@
-"""Neighbours of particles against looking at every pair, and forces between them against central differences."""
+"""Neighbour search against an all-pairs search, and forces between neighbours against central differences."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ def all_pairs(points: np.ndarray, radius: float) -> list[set[int]]:
 
 def found_by(indices: np.ndarray, count: np.ndarray) -> list[set[int]]:
     rows = [row[:number] for row, number in zip(indices, count, strict=True)]
-    assert all(len(set(row)) == len(row) for row in rows)  # nobody is listed twice
+    assert all(len(set(row)) == len(row) for row in rows)  # no neighbour is listed twice
     return [set(row.tolist()) for row in rows]
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize(("scale", "radius"), [(1.0, 0.15), (100.0, 9.0), (1e-3, 1e-4)])
-def test_neighbours_are_those_of_all_pairs(axes, scale, radius):
+def test_neighbours_equal_those_of_an_all_pairs_search(axes, scale, radius):
     points = (np.random.default_rng(axes).random((60, axes)) - 0.5) * scale
     indices, count, total = neighbours(lg.asarray(points), radius, capacity=48)
     assert found_by(indices.numpy(), count.numpy()) == all_pairs(points, radius)
     np.testing.assert_array_equal(count.numpy(), total.numpy())
 
 
-def test_points_on_a_lattice_at_the_radius_itself_are_neighbours():
+def test_points_at_exactly_the_radius_are_neighbours():
     points = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), axis=-1).reshape(-1, 2) - 2.0
     indices, count, _ = neighbours(lg.asarray(points), 1.0, capacity=8)
     assert found_by(indices.numpy(), count.numpy()) == all_pairs(points, 1.0)
     assert sorted(count.numpy().tolist()) == [2] * 4 + [3] * 12 + [4] * 9
 
 
-def test_far_equal_and_unknown_points_are_no_problem():
+def test_distant_coincident_and_nan_points_are_supported():
     points = np.array([[1e30, 0], [1e30, 0], [-1e30, 5], [0, 0], [0, 0], [0, 0], [np.nan, 0], [0.5, 0]])
     indices, count, _ = neighbours(lg.asarray(points), 1.0, capacity=7)
     assert found_by(indices.numpy(), count.numpy()) == all_pairs(points, 1.0)
 
 
-def test_one_point_has_no_neighbours_and_slots_without_one_hold_the_point():
+def test_a_single_point_has_no_neighbours_and_unused_slots_hold_its_own_index():
     indices, count, _ = neighbours(lg.asarray([[1.0, 2.0, 3.0]]), 1.0, capacity=3)
     assert (indices.numpy().tolist(), count.numpy().tolist()) == ([[0, 0, 0]], [0])
 
 
-def test_more_neighbours_than_there_is_room_for_are_counted_and_reported():
+def test_neighbours_beyond_the_capacity_are_counted_and_reported():
     points = np.random.default_rng(3).random((30, 2)) * 0.1
     engine = Engine()
     near = engine.add(neighbour_block(capacity=5, name="near"))
@@ -66,8 +66,8 @@ def test_more_neighbours_than_there_is_room_for_are_counted_and_reported():
     assert engine.step().warnings == ()
 
 
-def test_forces_between_neighbours_are_the_slope_of_their_energy():
-    """Soft springs: differentiable by the positions, with the neighbours as they are."""
+def test_forces_between_neighbours_are_the_gradient_of_their_energy():
+    """Soft springs: differentiable with respect to the positions, with fixed neighbours."""
     points = np.random.default_rng(5).random((12, 2))
     engine = Engine()
     near = engine.add(neighbour_block(capacity=12, name="near"))
@@ -103,7 +103,7 @@ def test_forces_between_neighbours_are_the_slope_of_their_energy():
         np.testing.assert_allclose(found[index], slope, atol=1e-8)
 
 
-def test_what_are_no_points_is_refused():
+def test_invalid_points_are_rejected():
     with pytest.raises(UsageError, match="shape"):
         neighbours(lg.asarray([1.0, 2.0]), 1.0, capacity=3)
     with pytest.raises(UsageError, match="capacity"):
@@ -111,7 +111,7 @@ def test_what_are_no_points_is_refused():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9, 33])
-def test_searching_and_packing_agree_with_numpy(size):
+def test_search_and_compaction_agree_with_numpy(size):
     random = np.random.default_rng(size)
     rising, values = np.sort(random.integers(0, 20, size)), random.integers(-1, 22, 50)
     found = lower_bound(lg.asarray(rising), lg.asarray(values))
@@ -124,6 +124,6 @@ def test_searching_and_packing_agree_with_numpy(size):
 
 
 @pytest.mark.parametrize("radius", [0, -1, 0.0, float("nan"), float("inf")])
-def test_a_radius_that_is_none_is_refused_where_it_is_written(radius: float) -> None:
+def test_an_invalid_radius_is_rejected_at_its_line(radius: float) -> None:
     with pytest.raises(UsageError, match=r"not a radius[\s\S]*test_neighbours\.py"):
         neighbours(lg.zeros((3, 2)), radius, capacity=2)

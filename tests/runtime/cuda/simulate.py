@@ -1,4 +1,4 @@
-"""Livegrad on a simulated CUDA driver: `with simulated() as driver:` for as long as the block lasts."""
+"""Runs livegrad on a simulated CUDA driver: `with simulated() as driver:`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["COMPILER", "simulated"]
 
 @contextmanager
 def simulated(seed: int = 0, size: int = 1 << 30) -> Iterator[SimulatedDriver]:
-    """Puts a simulated driver in the place of the real one, everywhere."""
-    made: Any = SimulatedDriver(seed, size)
+    """Replaces the CUDA driver by a simulated one."""
+    driver: Any = SimulatedDriver(seed, size)
     users = [m for name, m in list(sys.modules.items()) if name.startswith("livegrad.") and hasattr(m, "driver")]
     users = [m for m in users if m is driver_module or m.driver is driver_module.driver]
-    stand_ins = [(module, "driver", made) for module in users]
-    # Another driver has other contexts: nothing that was made in one of ours is found while this one is there.
+    stand_ins = [(module, "driver", driver) for module in users]
+    # Another driver has other contexts, so objects of previous contexts are not visible meanwhile.
     stand_ins += [(driver_module, "_start", cache(driver_module._start.__wrapped__))]
     stand_ins += [(cuda_function, "_functions", Owned(partial(FunctionCache, CudaFunction)))]
     stand_ins += [
@@ -38,7 +38,7 @@ def simulated(seed: int = 0, size: int = 1 << 30) -> Iterator[SimulatedDriver]:
     originals = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
     _put_in_place(stand_ins)
     try:
-        yield made
+        yield driver
     finally:
         gc.collect()
         _put_in_place(originals)

@@ -1,8 +1,7 @@
-"""A CUDA driver that runs on the host: memory, streams that work late, graphs in any legal order, kernels by the C++
-compiler of the machine.
+"""A simulated CUDA driver on the host: memory, lazy streams, graphs, and kernels compiled by the C++ compiler.
 
-Everything is done as late as the driver's rules allow, and nodes of a graph run in a random order among those that
-their dependencies allow: a missing dependency or a missing wait shows as a wrong result. Every call is recorded.
+Work runs as late as the rules of CUDA allow, and graph nodes run in a random order that respects their dependencies, so
+a missing dependency or wait causes a wrong result. Every call is recorded.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ import numpy as np
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 _FOLDER = tempfile.TemporaryDirectory(prefix="livegrad-simulated-")
-# Processes that share a cache of code share kernels too, as those of a real driver do.
+# Processes that share a code cache share kernels too, as with a real driver.
 _KERNELS = Path(os.environ.get("LIVEGRAD_CACHE_DIR", _FOLDER.name)) / "simulated"
 _one_shim = threading.Lock()
 _WORDS = ctypes.c_ulonglong * 65536
 _CONDITIONS = (ctypes.c_uint * 65536)()
 
-# What NVRTC knows without being told.
+# Declarations that NVRTC predefines.
 _SHIM = """\
 #define __device__
 #define __global__
@@ -114,7 +113,7 @@ def _compiler(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def _compiled_shim() -> Path:
-    """The shim, read by the compiler once and for all. Kernels are compiled by several threads at once."""
+    """The shim header, precompiled once. Several threads compile kernels concurrently."""
     path = Path(_FOLDER.name) / "shim.h"
     with _one_shim:
         if not path.exists():
@@ -137,14 +136,14 @@ def compile_source(source: str, architecture: str, name: str = "kernel") -> byte
     if not path.with_suffix(".so").exists():
         kernels = re.findall(r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(", text)
         runners = "".join(_RUNNER.replace("NAME", kernel) for kernel in kernels)
-        # In a folder of its own, and moved when it is whole: another thread may want the same kernel.
+        # Built in a separate folder and then moved, because another thread may need the same kernel.
         _KERNELS.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(dir=_KERNELS))
         made = folder / "kernel"
         made.with_suffix(".cpp").write_text(text + runners)
         files = ["-o", str(made.with_suffix(".so")), str(made.with_suffix(".cpp"))]
         done = _compiler("-shared", "-include", str(_compiled_shim()), *files)
-        if "internal compiler error" in done.stderr:  # GCC's own troubles with headers that it has compiled
+        if "internal compiler error" in done.stderr:  # GCC's problems with precompiled headers
             made.with_suffix(".cpp").write_text(_SHIM + text + runners)
             done = _compiler("-shared", *files)
         if done.returncode:
@@ -169,7 +168,7 @@ OK = Result.CUDA_SUCCESS
 
 
 class Names:
-    """An enumeration of which only the names matter."""
+    """An enumeration whose values do not matter."""
 
     def __getattr__(self, name: str) -> str:
         return name
@@ -179,7 +178,7 @@ class Function:
     """A kernel."""
 
     def __init__(self, library: ctypes.CDLL, name: str, together: bool) -> None:
-        self.name, self.together = name, together  # threads of a block that wait for one another
+        self.name, self.together = name, together  # threads of a block synchronise
         self.size = getattr(library, f"size_{name}")()
         self._run = getattr(library, f"run_{name}")
 
@@ -188,7 +187,7 @@ class Function:
 
 
 class Node:
-    """A node of a graph: what it does, and what it waits for."""
+    """A node of a graph: its work, and its dependencies."""
 
     def __init__(self, kind: str, before: list[Node]) -> None:
         self.kind, self.before = kind, list(before)
@@ -208,7 +207,7 @@ class Graph:
 
 
 class Executable:
-    """An instantiated graph: its own copy of what each node does."""
+    """An instantiated graph, which has a copy of the work of each node."""
 
     is_gone = False
 
@@ -225,7 +224,7 @@ class Executable:
 
 
 class SimulatedDriver:
-    """What `cuda.bindings.driver` offers, as far as livegrad calls it."""
+    """The part of `cuda.bindings.driver` that livegrad calls."""
 
     CUevent_flags = CUstream_flags = CUmemorytype = CUgraphNodeType = CUgraphConditionalNodeType = Names()
     CUstreamCaptureMode = CUdevice_attribute = Names()
@@ -242,14 +241,14 @@ class SimulatedDriver:
         self._clock = 0.0
         self._streams = 0
         self._capturing: Graph | None = None
-        self.refuse: dict[str, Result] = {}  # calls that fail next time
+        self.refuse: dict[str, Result] = {}  # calls that fail the next time
         self.launched_nodes = 0
 
     def __getattribute__(self, name: str) -> Any:
-        found = object.__getattribute__(self, name)
+        actual = object.__getattribute__(self, name)
         if name.startswith("cu"):
-            return self._recorded(name, found)
-        return found
+            return self._recorded(name, actual)
+        return actual
 
     def _recorded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -336,7 +335,7 @@ class SimulatedDriver:
 
     def _free(self, address: int) -> None:
         memory, size = self._memory.pop(int(address))
-        memory[:] = 0xEE  # whoever still reads it is found out
+        memory[:] = 0xEE  # exposes later reads
         self.free += size
 
     def cuMemGetInfo(self) -> Any:
@@ -360,7 +359,7 @@ class SimulatedDriver:
     def cuMemcpyDtoHAsync(self, target: int, source: int, size: int, stream: Any) -> Any:
         self._queue.append(lambda: ctypes.memmove(int(target), int(source), size))
         if int(target) not in self._pinned:
-            self._drain()  # a copy to pageable memory returns when it is done
+            self._drain()  # a copy to pageable memory is synchronous
         return (OK,)
 
     def cuMemcpyDtoDAsync(self, target: int, source: int, size: int, stream: Any) -> Any:
@@ -434,7 +433,7 @@ class SimulatedDriver:
 
     def cuEventElapsedTime(self, start: Any, stop: Any) -> Any:
         if start.is_gone or stop.is_gone:
-            return Result.CUDA_ERROR_CONTEXT_IS_DESTROYED, None  # what a real one says of an event that was destroyed
+            return Result.CUDA_ERROR_CONTEXT_IS_DESTROYED, None  # the error of a real driver for a destroyed event
         return OK, stop.time - start.time
 
     def cuEventDestroy(self, event: Any) -> Any:
@@ -540,8 +539,8 @@ class SimulatedDriver:
         return OK, Executable(graph)
 
     def _check_turns(self, body: Graph) -> None:
-        """Real drivers can hang where a body has conditional nodes that do not wait for one another."""
-        behind: dict[Node, set[Node]] = {}  # in the order in which they were added: what each node waits for
+        """Real drivers can hang on a body with unordered conditional nodes."""
+        behind: dict[Node, set[Node]] = {}  # the dependencies of each node, in order of addition
         inner: list[Node] = []
         for node in body.nodes:
             behind[node] = set(node.before).union(*(behind[before] for before in node.before))

@@ -1,4 +1,4 @@
-"""CUDA C of the C family on a GPU: its kernels give the reference's values, and its checks fail where they should."""
+"""CUDA C of the C emitter on a GPU: kernels have the reference's values, and checks fail where they should."""
 
 import ctypes
 from typing import Any
@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def launch(kernel: KernelSource, arguments: list[Any], results: list[Any]) -> Any:
-    """Runs a kernel over arrays; results are written into, and failed checks by element are given."""
+    """Runs a kernel over arrays, writes into `results`, and returns the failed checks by element."""
     stream = device().stream
     function = load_function(kernel.text, "text", "evaluate")
     failed = np.zeros(len(results[0]), np.int32)
@@ -32,9 +32,9 @@ def launch(kernel: KernelSource, arguments: list[Any], results: list[Any]) -> An
     for pointer, array in zip(pointers, arrays, strict=True):
         check(driver.cuMemcpyHtoD(pointer, array.ctypes.data, array.nbytes))
     words = (len(results[0]), *pointers)
-    given = (words, (ctypes.c_longlong,) * len(words))
+    packed = (words, (ctypes.c_longlong,) * len(words))
     blocks = -(-len(results[0]) // 128)
-    check(driver.cuLaunchKernel(function, blocks, 1, 1, 128, 1, 1, 0, stream, given, 0))
+    check(driver.cuLaunchKernel(function, blocks, 1, 1, 128, 1, 1, 0, stream, packed, 0))
     check(driver.cuStreamSynchronize(stream))
     for pointer, array in zip(pointers, arrays, strict=True):
         check(driver.cuMemcpyDtoH(array.ctypes.data, pointer, array.nbytes))
@@ -45,9 +45,9 @@ def launch(kernel: KernelSource, arguments: list[Any], results: list[Any]) -> An
 def compare(function: lg.ir.Function, arguments: list[Any], tolerance: float, names: list[str] | None = None) -> None:
     lifted = (True,) * len(arguments)
     expected = lg.ir.compile(lg.ir.map_over(function, lifted))(*arguments)
-    found = [np.zeros_like(array) for array in expected]
-    assert not launch(kernel_source(function, lifted, CUDA), arguments, found).any()
-    for place, (value, wanted) in enumerate(zip(found, expected, strict=True)):
+    actual = [np.zeros_like(array) for array in expected]
+    assert not launch(kernel_source(function, lifted, CUDA), arguments, actual).any()
+    for place, (value, wanted) in enumerate(zip(actual, expected, strict=True)):
         name = names[place] if names else ""
         np.testing.assert_allclose(value, wanted, rtol=tolerance, atol=tolerance / 10, err_msg=name)
 
@@ -62,11 +62,11 @@ def test_every_node_computes_the_same_as_cuda_text(kind: PortType | None) -> Non
 def test_every_op_computes_the_same_as_cuda_text(scalar: str) -> None:
     chosen, wrong = examples(scalar), []
     for start in range(0, len(chosen), 60):  # a kernel takes four kilobytes of arguments
-        made = together(chosen[start : start + 60])
-        expected = [wanted for example in made.examples for wanted in example.results]
-        results = [np.zeros((made.points, *wanted.shape[1:]), wanted.dtype) for wanted in expected]
-        assert not launch(kernel_source(made.function, made.lifted, CUDA), made.arguments, results).any()
-        wrong += made.complaints(results)
+        combined = together(chosen[start : start + 60])
+        expected = [wanted for example in combined.examples for wanted in example.results]
+        results = [np.zeros((combined.points, *wanted.shape[1:]), wanted.dtype) for wanted in expected]
+        assert not launch(kernel_source(combined.function, combined.lifted, CUDA), combined.arguments, results).any()
+        wrong += combined.complaints(results)
     assert not wrong, "\n".join(wrong)
 
 
@@ -83,7 +83,7 @@ def test_branches_run_and_checks_fail_in_cuda_text() -> None:
     compare(lg.ir.trace(branching, i32, f32), [numbers, np.array([0.5, -1.5, 3, 4], np.float32)], 0)
     kernel = kernel_source(lg.ir.trace(read, Tensor(f32, (3,)), i32), (False, True), CUDA)
     table, places = np.arange(3, dtype=np.float32), np.array([0, 2, 3], np.int32)
-    found = np.zeros(3, np.float32)
-    failed = launch(kernel, [table, places], [found])
+    actual = np.zeros(3, np.float32)
+    failed = launch(kernel, [table, places], [actual])
     assert failed.tolist() == [0, 0, 1]
-    assert found.tolist()[:2] == [0, 2]
+    assert actual.tolist()[:2] == [0, 2]

@@ -1,4 +1,4 @@
-"""Complex numbers are computed by kernels of the device, as pairs of real numbers."""
+"""Device kernels compute complex numbers as pairs of real numbers."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def check(program: Callable[..., Any]) -> int:
     function = trace_call(program, [Tensor(c128, (5, 4))] * 2, program.__name__).function
     random = np.random.default_rng(0)
     arguments = [random.normal(size=(5, 4)) + 1j * random.normal(size=(5, 4)) for _ in range(2)]
-    found, wanted = CudaFunction(function)(*arguments), evaluate(function, *arguments)
-    found, wanted = (value if isinstance(value, tuple) else (value,) for value in (found, wanted))
-    for one, other in zip(found, wanted, strict=True):
+    actual, expected = CudaFunction(function)(*arguments), evaluate(function, *arguments)
+    actual, expected = (value if isinstance(value, tuple) else (value,) for value in (actual, expected))
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
-    return len(found)
+    return len(actual)
 
 
 @needs_compiler
@@ -63,7 +63,7 @@ def around_the_host(x: Any, y: Any) -> Any:
 
 
 @needs_compiler
-def test_steps_of_the_host_take_and_give_complex_numbers():
+def test_host_steps_take_and_return_complex_numbers():
     with simulated():
         check(around_the_host)
 

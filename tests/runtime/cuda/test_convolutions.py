@@ -1,4 +1,4 @@
-"""Convolutions on the device and their gradients give what NumPy gives, without a step of the host."""
+"""Convolutions on the device and their gradients equal NumPy's, without host steps."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
 
 @pytest.fixture
 def driver() -> Iterator[SimulatedDriver]:
-    with simulated() as made:
-        yield made
+    with simulated() as simulated_driver:
+        yield simulated_driver
 
 
 def check_on_the_device(function: Function, *arguments: Any) -> None:
     compiled = CudaFunction(function)
-    found, wanted = compiled(*arguments), evaluate(function, *arguments)
-    for one, other in zip(_listed(found), _listed(wanted), strict=True):
+    actual, expected = compiled(*arguments), evaluate(function, *arguments)
+    for one, other in zip(_listed(actual), _listed(expected), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -66,7 +66,7 @@ def _listed(results: Any) -> tuple[Any, ...]:
 @needs_compiler
 @pytest.mark.parametrize(("image", "kernels", "attributes"), CASES)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
-def test_a_convolution_is_that_of_numpy_and_stays_on_the_device(driver, image, kernels, attributes, dtype):
+def test_a_convolution_equals_numpys_and_stays_on_the_device(driver, image, kernels, attributes, dtype):
     if dtype == "int32" and len(image) > 4:
         pytest.skip("one element type is enough for more dimensions")
     check_on_the_device(convolution(image, kernels, dtype, attributes), numbers(image, dtype), numbers(kernels, dtype))

@@ -82,7 +82,7 @@ def test_code_that_does_not_compile_leaves_the_old_running_and_names_the_line():
     np.testing.assert_array_equal(engine.read(shift), NUMBERS - 1)
 
 
-def test_parameters_that_are_not_the_kernels_are_refused():
+def test_parameters_that_the_kernel_does_not_have_are_rejected():
     engine = Engine("cuda")
     wrong = cuda_block(SHIFT.replace("int n)", "long long n)"), outputs={"result": "same(0)"}, sizes={"n": "result"})
     assert isinstance(wrong.body, CudaBody)
@@ -153,7 +153,7 @@ def test_a_watched_file_of_any_kind_is_reloaded_and_may_disappear(tmp_path, suff
     np.testing.assert_array_equal(engine.read(shift), NUMBERS + 1)
 
 
-def test_a_description_that_is_no_json_names_its_line(tmp_path):
+def test_invalid_json_names_its_line(tmp_path):
     path = write(tmp_path, ".cu", SHIFT)
     path.with_suffix(".json").write_text('{\n"kernel": }')
     with pytest.raises(lg.LivegradError, match=r"shift.json:2"):
@@ -176,7 +176,7 @@ def test_arrays_of_cupy_and_torch_are_read_in_place():
     np.testing.assert_array_equal(engine.read(add), np.arange(8) + 15)
 
 
-def test_a_call_of_torch_is_captured_and_its_number_in_memory_is_written_without_a_capture():
+def test_a_torch_call_is_captured_once_and_a_changed_number_needs_no_new_capture():
     torch = pytest.importorskip("torch")
     captures = []
 
@@ -231,40 +231,40 @@ def test_matmul_is_part_of_the_graph():
     np.testing.assert_allclose(engine.read(product), 3 * np.tanh(2 * a @ b), rtol=1e-3, atol=1e-5)
 
 
-def test_a_loop_that_remembers_more_than_there_is_room_for_runs_the_frame_again():
+def test_a_tape_overflow_repeats_the_frame():
     function = remembering(3000)
     slopes = []
     for name in ("cpu", "cuda"):
         engine = Engine(name)
-        held = engine.add(State("held", np.linspace(0.1, 0.2, 40)))
+        state = engine.add(State("held", np.linspace(0.1, 0.2, 40)))
         slope = engine.add(block(function, inputs=("x", "seed"), name="slope"))
         move = engine.add(block(lambda x, slope: x + 1e-3 * slope, name="move"))
-        engine.connect(held, slope["x"])
-        engine.connect(held, move["x"])
+        engine.connect(state, slope["x"])
+        engine.connect(state, move["x"])
         engine.connect(slope, move["slope"])
-        engine.connect(move, held["next"])
+        engine.connect(move, state["next"])
         engine.set(slope["seed"], np.ones(40))
         for _ in range(3):
             frame = engine.step()
             assert frame.ok, frame.problems
             assert frame.failed == frozenset()
-        slopes.append(engine.read(held))
+        slopes.append(engine.read(state))
     np.testing.assert_allclose(slopes[1], slopes[0], rtol=1e-9)
 
 
 def test_random_edits_leak_nothing():
     def session() -> None:
         engine = Engine("cuda")
-        made = [engine.add(block(lambda x=1.0, k=float(k): x * k, name=f"b{k}")) for k in range(8)]
+        blocks = [engine.add(block(lambda x=1.0, k=float(k): x * k, name=f"b{k}")) for k in range(8)]
         large = engine.add(block(lambda x: x * 2.0, name="large"))
         for size in (1 << 20, 1 << 21, 1 << 19):
             engine.set(large["x"], np.ones(size, np.float32))
             engine.step()
-        for one in made[::2]:
+        for one in blocks[::2]:
             engine.remove(one)
             engine.step()
         engine.profiling = "block"
-        engine.set(made[1]["x"], 5.0)
+        engine.set(blocks[1]["x"], 5.0)
         engine.step()
         engine.read_async(large)
         engine.close()

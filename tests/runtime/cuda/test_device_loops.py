@@ -1,4 +1,4 @@
-"""Loops over tensors run on the device: one graph for all iterations, and nothing on the host."""
+"""Loops over tensors run on the device: one graph for all iterations, without host steps."""
 
 from __future__ import annotations
 
@@ -90,22 +90,22 @@ def arguments(seed: int = 0) -> list[Any]:
 
 @pytest.fixture
 def driver() -> Iterator[SimulatedDriver]:
-    with simulated() as made:
-        yield made
+    with simulated() as simulated_driver:
+        yield simulated_driver
 
 
-def check(compiled: CudaFunction, function: Function, given: list[Any]) -> int:
-    found, wanted = compiled(*given), evaluate(function, *given)
-    found, wanted = (value if isinstance(value, tuple) else (value,) for value in (found, wanted))
-    for one, other in zip(found, wanted, strict=True):
+def check(compiled: CudaFunction, function: Function, inputs: list[Any]) -> int:
+    actual, expected = compiled(*inputs), evaluate(function, *inputs)
+    actual, expected = (value if isinstance(value, tuple) else (value,) for value in (actual, expected))
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
-    return len(found)
+    return len(actual)
 
 
 @needs_compiler
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_loop_over_tensors_is_one_launch_of_a_graph(driver, monkeypatch, name):
-    monkeypatch.setattr(plan_objects, "_LAUNCH_MICROSECONDS", 0.0)  # as if the loops did much in each iteration
+    monkeypatch.setattr(plan_objects, "_LAUNCH_MICROSECONDS", 0.0)  # so that loops of little work run on the device
     function = traced(PROGRAMS[name])
     compiled = CudaFunction(function)
     results = check(compiled, function, arguments())
@@ -118,7 +118,7 @@ def test_a_loop_over_tensors_is_one_launch_of_a_graph(driver, monkeypatch, name)
 
 
 @needs_compiler
-def test_rows_that_hold_the_state_are_computed_where_they_belong(driver):
+def test_state_in_tape_rows_is_computed_in_place(driver):
     """An iteration multiplies and takes the tangent, and copies nothing."""
     function = traced(scan)
     check(CudaFunction(function), function, arguments())
@@ -129,11 +129,11 @@ def test_rows_that_hold_the_state_are_computed_where_they_belong(driver):
 @pytest.mark.parametrize("name", ["scan", "scan_gradient", "reversed_gradient"])
 def test_states_in_rows_have_the_same_bits_as_states_that_are_copied(driver, monkeypatch, name):
     monkeypatch.setattr(plan_objects, "_LAUNCH_MICROSECONDS", 0.0)
-    function, given = traced(PROGRAMS[name]), arguments()
-    in_rows = CudaFunction(function)(*given)
+    function, inputs = traced(PROGRAMS[name]), arguments()
+    in_rows = CudaFunction(function)(*inputs)
     launches = driver.count("cuLaunchKernel")
     monkeypatch.setattr(plan_objects, "keep_states_in_rows", lambda loop, plan: loop)
-    copied = CudaFunction(function)(*given)
+    copied = CudaFunction(function)(*inputs)
     assert driver.count("cuLaunchKernel") > 2 * launches
     for one, other in zip(in_rows, copied, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -141,23 +141,23 @@ def test_states_in_rows_have_the_same_bits_as_states_that_are_copied(driver, mon
 
 @needs_compiler
 def test_a_long_loop_is_not_captured_again_for_other_arrays(driver):
-    """Its graph reads copies: new arrays change the addresses of those alone."""
+    """Its graph reads copies, so new arrays change only the addresses of the copies' sources."""
     shapes = ((64, 64), (4, 64), (40, 4, 64))
     function = trace_call(scan, [Tensor(f64, shape) for shape in shapes], "scan").function
-    compiled, kept = CudaFunction(function), []
+    compiled, previous_results = CudaFunction(function), []
     for seed in range(3):
         driver.calls.clear()
         random = np.random.default_rng(seed)
-        given = [random.uniform(-0.1, 0.1, shape) for shape in shapes]
-        arrays = [DeviceArray.from_host(array) for array in given]
-        kept += [arrays, compiled.on_device(*arrays)]  # so that the next ones are elsewhere
-        for found, wanted in zip(kept[-1], evaluate(function, *given), strict=True):
-            np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-11)
+        inputs = [random.uniform(-0.1, 0.1, shape) for shape in shapes]
+        arrays = [DeviceArray.from_host(array) for array in inputs]
+        previous_results += [arrays, compiled.on_device(*arrays)]  # so that the next ones have other addresses
+        for actual, expected in zip(previous_results[-1], evaluate(function, *inputs), strict=True):
+            np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-11)
         assert seed == 0 or driver.count("cuLaunchKernel") == 0
 
 
 @needs_compiler
-def test_a_long_loop_over_few_numbers_is_left_to_the_host(driver):
+def test_a_long_loop_of_little_work_runs_on_the_host(driver):
     def steps(weights: Any, start: Any, x: Any) -> Any:
         return lg.fori_loop(0, 2000, lambda index, state: state + lg.sin(state[::-1]) * 0.01, start[0])
 
@@ -175,7 +175,7 @@ def needs_the_host(weights: Any, start: Any, x: Any) -> Any:
 
 
 @needs_compiler
-def test_a_loop_with_a_step_of_the_host_gives_the_same(driver):
+def test_a_loop_with_a_host_step_computes_the_same(driver):
     function = traced(needs_the_host)
     check(CudaFunction(function), function, arguments())
     assert driver.count("cuMemcpyDtoHAsync") > 2, "the host computes it"
@@ -190,15 +190,15 @@ def test_a_check_that_fails_in_a_loop_is_reported_with_its_message(driver, posit
 
     function = traced(gathered)
     compiled = CudaFunction(function)
-    given = arguments()
-    given[2][:] = 2.0
-    check(compiled, function, given)
-    given[2][position] = 4.0
-    for run in (lambda: compiled(*given), lambda: evaluate(function, *given)):
+    inputs = arguments()
+    inputs[2][:] = 2.0
+    check(compiled, function, inputs)
+    inputs[2][position] = 4.0
+    for run in (lambda: compiled(*inputs), lambda: evaluate(function, *inputs)):
         with pytest.raises(KernelCheckError, match="out of range for axis 0"):
             run()
-    given[2][position] = 3.0
-    check(compiled, function, given)
+    inputs[2][position] = 3.0
+    check(compiled, function, inputs)
 
 
 @pytest.mark.gpu

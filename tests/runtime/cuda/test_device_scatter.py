@@ -1,4 +1,4 @@
-"""Writes by computed index on the device give what NumPy gives, without a step of the host."""
+"""Scatters on the device equal NumPy's, without host steps."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to
 
 @pytest.fixture
 def driver() -> Iterator[SimulatedDriver]:
-    with simulated() as made:
-        yield made
+    with simulated() as simulated_driver:
+        yield simulated_driver
 
 
 def writing(op: Any, dtype: str, index: str, count: int = 60) -> tuple[Function, list[Any]]:
@@ -48,13 +48,13 @@ def check(function: Function, arguments: list[Any]) -> None:
 @needs_compiler
 @pytest.mark.parametrize("op", [scatter_add, assign])
 @pytest.mark.parametrize(("dtype", "index"), [("float32", "int64"), ("float64", "int32"), ("int64", "int64")])
-def test_writes_are_those_of_numpy_and_stay_on_the_device(driver, op, dtype, index):
+def test_writes_equal_numpys_and_stay_on_the_device(driver, op, dtype, index):
     check(*writing(op, dtype, index))
     assert driver.count("cuMemcpyDtoHAsync") == 2, "the result and the status, nothing on the way"
 
 
 def check_sums(count: int) -> None:
-    """Sums that are rounded have the same bits in every run: those of chunks of 128 in the order of the updates."""
+    """Rounded sums have the same bits in every run: those of chunks of 128 in the order of the updates."""
     random = np.random.default_rng(count)
     updates, index = random.normal(size=count).astype(np.float32), random.integers(0, 3, count)
     base = np.zeros(4, np.float32)

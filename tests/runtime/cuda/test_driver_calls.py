@@ -1,4 +1,4 @@
-"""What the CUDA executor asks of the driver, and when, on a simulated driver that records every call."""
+"""The driver calls of the CUDA executor, on a simulated driver that records them."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ ROW = {"x": Tensor(f32, (Dimension.symbol("n"),))}
 
 @pytest.fixture
 def driver() -> Iterator[SimulatedDriver]:
-    with simulated() as made:
-        yield made
+    with simulated() as simulated_driver:
+        yield simulated_driver
 
 
 def chain(length: int = 4, inputs: dict[str, Tensor] | None = ROW) -> tuple[Engine, list]:
     engine = Engine("cuda")
-    made: list = []
+    blocks: list = []
     for number in range(length):
-        made.append(engine.add(block(lambda x, gain=2.0: x * gain, name=f"b{number}", inputs=inputs)))
+        blocks.append(engine.add(block(lambda x, gain=2.0: x * gain, name=f"b{number}", inputs=inputs)))
         if number:
-            engine.connect(made[-2], made[-1]["x"])
-    engine.set(made[0]["x"], NUMBERS)
+            engine.connect(blocks[-2], blocks[-1]["x"])
+    engine.set(blocks[0]["x"], NUMBERS)
     engine.step()
-    engine.read(made[-1])
-    return engine, made
+    engine.read(blocks[-1])
+    return engine, blocks
 
 
 def on_host(x: lg.Tensor) -> lg.Tensor:
-    """The root of x² + 1, by an op that only the host does: the factor of matrices of one element."""
+    """The root of x² + 1 by an op that only the host supports."""
     return lg.linalg.cholesky((x * x + 1.0)[:, None, None])[:, 0, 0]
 
 
@@ -66,82 +66,82 @@ def calls_of(driver: SimulatedDriver, engine: Engine) -> list[str]:
 
 def test_a_plan_is_one_graph_and_a_frame_is_one_launch(driver):
     driver.calls.clear()
-    engine, made = chain()
+    engine, blocks = chain()
     assert driver.count("cuGraphInstantiate") == driver.count("cuGraphLaunch") == 1
     assert driver.count("cuGraphAddKernelNode") == 4
-    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 16)
+    np.testing.assert_array_equal(engine.read(blocks[-1]), NUMBERS * 16)
 
 
 def test_a_hot_change_sets_one_node_and_launches_and_waits_for_nothing(driver):
-    engine, made = chain()
-    engine.set(made[0]["gain"], 3.0)
+    engine, blocks = chain()
+    engine.set(blocks[0]["gain"], 3.0)
     assert calls_of(driver, engine) == ["cuGraphExecKernelNodeSetParams", "cuGraphLaunch"]
-    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 24)
+    np.testing.assert_array_equal(engine.read(blocks[-1]), NUMBERS * 24)
     assert calls_of(driver, engine) == []
 
 
-def test_a_launch_that_fails_is_made_up_for_in_the_next_frame(driver):
-    engine, made = chain()
+def test_a_failed_launch_is_repeated_in_the_next_frame(driver):
+    engine, blocks = chain()
     for gain in (3.0, 4.0, 5.0):
-        engine.set(made[0]["gain"], gain)
+        engine.set(blocks[0]["gain"], gain)
         engine.step()
-    engine.set(made[0]["gain"], 6.0)
+    engine.set(blocks[0]["gain"], 6.0)
     driver.refuse["cuGraphLaunch"] = Result.CUDA_ERROR_OUT_OF_MEMORY
     with pytest.raises(DeviceError, match="OUT_OF_MEMORY"):
         engine.step()
     assert engine.step().ran == ("b0", "b1", "b2", "b3")
-    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 48)
+    np.testing.assert_array_equal(engine.read(blocks[-1]), NUMBERS * 48)
 
 
-def test_an_engine_that_was_closed_starts_anew_when_it_is_stepped(driver):
-    engine, made = chain()
+def test_a_closed_engine_restarts_when_it_is_stepped(driver):
+    engine, blocks = chain()
     for gain in (3.0, 4.0, 5.0):
-        engine.set(made[0]["gain"], gain)
+        engine.set(blocks[0]["gain"], gain)
         engine.step()
     engine.close()
-    engine.set(made[0]["gain"], 6.0)
+    engine.set(blocks[0]["gain"], 6.0)
     engine.step()
-    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 48)
+    np.testing.assert_array_equal(engine.read(blocks[-1]), NUMBERS * 48)
 
 
-def test_a_part_that_is_stale_is_a_smaller_executable_that_is_kept(driver):
-    engine, made = chain()
-    engine.set(made[2]["gain"], 3.0)
+def test_a_stale_part_has_a_smaller_executable_that_is_cached(driver):
+    engine, blocks = chain()
+    engine.set(blocks[2]["gain"], 3.0)
     first = calls_of(driver, engine)
     assert first.count("cuGraphAddKernelNode") == 2
-    engine.set(made[2]["gain"], 5.0)
+    engine.set(blocks[2]["gain"], 5.0)
     assert calls_of(driver, engine) == ["cuGraphExecKernelNodeSetParams", "cuGraphLaunch"]
-    # The whole graph learns of the new number before it runs again.
-    engine.set(made[0]["gain"], 1.0)
+    # The complete graph gets the new number before it runs again.
+    engine.set(blocks[0]["gain"], 1.0)
     assert calls_of(driver, engine) == ["cuGraphExecKernelNodeSetParams"] * 2 + ["cuGraphLaunch"]
-    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 1 * 2 * 5 * 2)
+    np.testing.assert_array_equal(engine.read(blocks[-1]), NUMBERS * 1 * 2 * 5 * 2)
 
 
 def test_an_edit_of_code_swaps_a_function_in_the_graph_that_runs(driver):
-    engine, made = chain()
-    edit(engine, made[0], lambda x, gain=2.0: x + gain)
+    engine, blocks = chain()
+    edit(engine, blocks[0], lambda x, gain=2.0: x + gain)
     calls = calls_of(driver, engine)
     assert engine.frame.level is Level.CODE
     assert "cuGraphInstantiate" not in calls
     assert calls.count("cuGraphExecKernelNodeSetParams") == 1
-    np.testing.assert_array_equal(engine.read(made[-1]), (NUMBERS + 2) * 8)
+    np.testing.assert_array_equal(engine.read(blocks[-1]), (NUMBERS + 2) * 8)
 
 
-def test_an_edit_with_more_kernels_makes_a_new_graph_for_it(driver):
-    engine, made = chain(2)
-    edit(engine, made[0], lambda x, gain=2.0: lg.cumulative_sum(x) * gain * x.sum())
+def test_an_edit_with_more_kernels_builds_a_new_graph(driver):
+    engine, blocks = chain(2)
+    edit(engine, blocks[0], lambda x, gain=2.0: lg.cumulative_sum(x) * gain * x.sum())
     assert "cuGraphInstantiate" in calls_of(driver, engine)
-    np.testing.assert_array_equal(engine.read(made[-1]), np.cumsum(NUMBERS) * 24)
+    np.testing.assert_array_equal(engine.read(blocks[-1]), np.cumsum(NUMBERS) * 24)
 
 
-def test_a_change_that_the_driver_refuses_makes_the_graph_anew(driver):
-    engine, made = chain()
-    engine.set(made[0]["gain"], 3.0)
+def test_an_update_that_the_driver_rejects_rebuilds_the_graph(driver):
+    engine, blocks = chain()
+    engine.set(blocks[0]["gain"], 3.0)
     driver.refuse["cuGraphExecKernelNodeSetParams"] = Result.CUDA_ERROR_INVALID_VALUE
     calls = calls_of(driver, engine)
     assert calls.count("cuGraphInstantiate") == calls.count("cuGraphLaunch") == 1
-    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 24)
-    engine.set(made[0]["gain"], 4.0)
+    np.testing.assert_array_equal(engine.read(blocks[-1]), NUMBERS * 24)
+    engine.set(blocks[0]["gain"], 4.0)
     assert calls_of(driver, engine) == ["cuGraphExecKernelNodeSetParams", "cuGraphLaunch"]
 
 
@@ -162,22 +162,22 @@ def test_a_region_whose_body_calls_the_host_is_run_by_the_host(driver):
     body.expose(order["x"])
     body.expose(odd["index"])
     body.expose(add["result"], "next")
-    found = []
+    actual = []
     for name in ("cpu", "cuda"):
         engine = Engine(name)
         loop = engine.add(For("loop", body, {"x": "next"}))
         engine.set(loop["x"], np.array([3, 1, 2], np.float32))
         engine.set(loop["count"], 3)
         assert engine.step().ok, engine.frame.problems
-        found.append((engine.read(loop).tolist(), dict(engine.frame.calls)))
+        actual.append((engine.read(loop).tolist(), dict(engine.frame.calls)))
         engine.set(loop["count"], 0)
         engine.step()
         np.testing.assert_array_equal(engine.read(loop), [3, 1, 2])
         engine.remove(loop)
-    assert found[0] == found[1]
+    assert actual[0] == actual[1]
 
 
-def test_a_step_that_calls_the_host_is_bound_to_other_sizes(driver):
+def test_a_host_call_is_rebound_for_other_sizes(driver):
     row = {"x": Tensor(f32, (Dimension.symbol("n"),))}
     engine = Engine("cuda")
     before = engine.add(block(lambda x: x * 2.0, name="before", inputs=row))
@@ -194,55 +194,55 @@ def test_a_step_that_calls_the_host_is_bound_to_other_sizes(driver):
 
 
 def test_an_engine_may_be_stepped_by_another_thread(driver):
-    engine, made = chain()
-    engine.set(made[0]["gain"], 3.0)
+    engine, blocks = chain()
+    engine.set(blocks[0]["gain"], 3.0)
     worker = threading.Thread(target=engine.step)
     worker.start()
     worker.join()
-    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 24)
+    np.testing.assert_array_equal(engine.read(blocks[-1]), NUMBERS * 24)
 
 
 @pytest.mark.parametrize("inputs", [ROW, None], ids=["declared", "as they come"])
-def test_other_sizes_are_other_words_in_the_same_graph(driver, inputs):
-    engine, made = chain(inputs=inputs)
+def test_other_sizes_are_other_slots_in_the_same_graph(driver, inputs):
+    engine, blocks = chain(inputs=inputs)
     for size in (1000, 4, 1000):
-        engine.set(made[0]["x"], np.ones(size, np.float32))
+        engine.set(blocks[0]["x"], np.ones(size, np.float32))
         calls = calls_of(driver, engine)
         assert engine.frame.level is Level.WARM
         assert not {"cuGraphInstantiate", "cuModuleLoadData", "cuLibraryLoadData"}.intersection(calls)
         assert calls.count("cuGraphExecKernelNodeSetParams") == 4
-        np.testing.assert_array_equal(engine.read(made[-1]), np.full(size, 16))
+        np.testing.assert_array_equal(engine.read(blocks[-1]), np.full(size, 16))
 
 
-def test_a_new_graph_stands_before_the_old_one_goes(driver):
-    engine, made = chain()
-    engine.connect(made[-1], engine.add(block(lambda x: x + 1.0, name="more"))["x"])
+def test_a_new_graph_is_built_before_the_old_one_is_destroyed(driver):
+    engine, blocks = chain()
+    engine.connect(blocks[-1], engine.add(block(lambda x: x + 1.0, name="more"))["x"])
     calls = calls_of(driver, engine)
     assert engine.frame.level is Level.COLD
     assert engine.frame.ran == ("more",)
     assert "cuGraphInstantiate" in calls
     assert "cuGraphExecDestroy" not in calls
-    assert "cuGraphExecDestroy" in calls_of(driver, engine)  # the frame cannot be taken back any more
+    assert "cuGraphExecDestroy" in calls_of(driver, engine)  # the frame cannot be rolled back any more
 
 
 @pytest.mark.parametrize("call", ["cuGraphInstantiate", "cuGraphAddKernelNode", "cuMemAllocAsync"])
-def test_a_driver_that_refuses_leaves_the_old_graph_running(driver, call):
-    engine, made = chain()
+def test_a_driver_error_leaves_the_old_graph_running(driver, call):
+    engine, blocks = chain()
     driver.refuse[call] = Result.CUDA_ERROR_INVALID_VALUE
     more = engine.add(block(lambda x: x + 1.0, name="more"))
-    engine.connect(made[-1], more["x"])
-    engine.set(made[0]["gain"], 3.0)
+    engine.connect(blocks[-1], more["x"])
+    engine.set(blocks[0]["gain"], 3.0)
     (problem,) = engine.step().problems
     assert problem.block is more
     assert "CUDA_ERROR_INVALID_VALUE" in str(problem)
-    np.testing.assert_array_equal(engine.read(made[-1], running=True), NUMBERS * 24)
+    np.testing.assert_array_equal(engine.read(blocks[-1], running=True), NUMBERS * 24)
     assert engine.step().ok
     np.testing.assert_array_equal(engine.read(more), NUMBERS * 24 + 1)
 
 
-def test_no_room_on_the_device_is_an_error_of_the_block_and_nothing_is_lost():
+def test_out_of_memory_is_an_error_of_the_block_and_nothing_is_lost():
     with simulated(size=1 << 20) as driver:
-        engine, made = chain()
+        engine, blocks = chain()
         gc.collect()
         driver.cuStreamSynchronize(0)
         before = driver.free
@@ -252,30 +252,30 @@ def test_no_room_on_the_device_is_an_error_of_the_block_and_nothing_is_lost():
         assert problem.block is large
         assert "out of memory" in str(problem)
         engine.remove(large)
-        engine.set(made[0]["gain"], 3.0)
+        engine.set(blocks[0]["gain"], 3.0)
         assert engine.step().ok
-        np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 24)
+        np.testing.assert_array_equal(engine.read(blocks[-1]), NUMBERS * 24)
         gc.collect()
         driver.cuStreamSynchronize(0)
         assert abs(driver.free - before) < 4096
         engine.close()
-        del engine, made, large, problem
+        del engine, blocks, large, problem
         gc.collect()
         driver.cuStreamSynchronize(0)
         assert driver.free == driver.total
 
 
 def test_reading_later_does_not_wait_and_is_not_changed_by_later_frames(driver):
-    engine, made = chain()
-    reading = engine.read_async(made[-1])
-    engine.set(made[0]["gain"], 100.0)
+    engine, blocks = chain()
+    reading = engine.read_async(blocks[-1])
+    engine.set(blocks[0]["gain"], 100.0)
     driver.calls.clear()
     engine.step()
     assert not reading.ready()
     assert not any("Synchronize" in call for call in driver.calls)
     np.testing.assert_array_equal(reading.result(), NUMBERS * 16)
     assert reading.ready()
-    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 800)
+    np.testing.assert_array_equal(engine.read(blocks[-1]), NUMBERS * 800)
 
 
 def test_a_state_moves_by_a_copy_on_the_device(driver):
@@ -290,7 +290,7 @@ def test_a_state_moves_by_a_copy_on_the_device(driver):
     np.testing.assert_array_equal(engine.read(position), np.full(3, 5))
 
 
-def test_two_states_that_feed_each_other_change_places(driver):
+def test_two_states_that_feed_each_other_are_swapped(driver):
     engine = Engine("cuda")
     first, second = (engine.add(State(name, np.float32(value))) for name, value in (("first", 1), ("second", 2)))
     engine.connect(first, second["next"])
@@ -359,7 +359,7 @@ def test_status_words_never_run_out(driver):
     np.testing.assert_array_equal(engine.read(pick), [6, 6])
 
 
-def test_a_loop_stops_when_its_condition_says_so(driver):
+def test_a_loop_stops_when_its_condition_is_false(driver):
     body = Composite("body")
     halve = body.graph.add(block(lambda x: (x * 0.5, x > 2.0), name="halve", outputs=("half", "condition")))
     for pin in (*halve.inputs.values(), *halve.outputs.values()):
@@ -412,19 +412,19 @@ class Foreign:
 
 
 @pytest.mark.parametrize("change", ["cold", "code with more kernels", "close"])
-def test_times_that_were_not_looked_at_survive_the_graph_that_they_were_taken_in(driver, change):
-    engine, made = chain()
+def test_unread_timings_survive_their_graph(driver, change):
+    engine, blocks = chain()
     engine.profiling = "step"
-    engine.set(made[0]["gain"], 3.0)
+    engine.set(blocks[0]["gain"], 3.0)
     frame = engine.step()
-    assert driver._queue  # the device has not come to it yet
+    assert driver._queue  # the device has not run it yet
     if change == "cold":
         engine.add(block(lambda x=1.0: x, name="other"))
         engine.step()
     elif change == "close":
         engine.close()
     else:
-        edit(engine, made[0], lambda x, gain=2.0: x * gain + lg.sum(x))
+        edit(engine, blocks[0], lambda x, gain=2.0: x * gain + lg.sum(x))
         engine.step()
     gc.collect()
     assert frame.seconds is not None
@@ -432,38 +432,38 @@ def test_times_that_were_not_looked_at_survive_the_graph_that_they_were_taken_in
     assert set(frame.ran) == {"b0", "b1", "b2", "b3"}
 
 
-def test_memory_of_another_library_is_read_in_place_and_refused_once_it_has_moved(driver):
-    engine, made = chain()
+def test_memory_of_another_library_is_read_in_place_and_rejected_after_it_moved(driver):
+    engine, blocks = chain()
     foreign = Foreign(driver, NUMBERS)
-    engine.bind(made[0]["x"], ExternalBuffer(foreign))
+    engine.bind(blocks[0]["x"], ExternalBuffer(foreign))
     engine.step()
     foreign.values[:] = 1
     driver.calls.clear()
     engine.step()
     assert "cuMemcpyHtoDAsync" not in driver.calls
-    np.testing.assert_array_equal(engine.read(made[-1]), np.full(4, 16))
+    np.testing.assert_array_equal(engine.read(blocks[-1]), np.full(4, 16))
     old, foreign.values = foreign.values, np.zeros(4, np.float32)
-    assert engine.step().failed == {own.name for own in made}
+    assert engine.step().failed == {failed_block.name for failed_block in blocks}
     with pytest.raises(CompileError, match="was resized or moved"):
-        engine.read(made[-1])
-    engine.bind(made[0]["x"], ExternalBuffer(foreign))
+        engine.read(blocks[-1])
+    engine.bind(blocks[0]["x"], ExternalBuffer(foreign))
     assert engine.step().level is Level.WARM
-    np.testing.assert_array_equal(engine.read(made[-1]), np.zeros(4))
+    np.testing.assert_array_equal(engine.read(blocks[-1]), np.zeros(4))
     assert old[0] == 1
 
 
-def test_a_graph_with_addresses_that_are_gone_is_not_started(driver):
-    engine, made = chain()
+def test_a_graph_with_freed_addresses_is_not_launched(driver):
+    engine, blocks = chain()
     running = engine._running
     assert isinstance(running, CudaExecutable)
-    running.buffers.replace_memory({"b0.result": running.buffers.held["b1.result"]})  # what no update does
-    engine.set(made[0]["gain"], 3.0)
+    running.buffers.replace_memory({"b0.result": running.buffers.by_key["b1.result"]})  # what no update does
+    engine.set(blocks[0]["gain"], 3.0)
     with pytest.raises(DeviceError, match="refers to freed buffers"):
         engine.step()
 
 
 def copy_on(driver: SimulatedDriver):
-    """A library that can copy."""
+    """A library that copies arrays."""
 
     def call(stream, x, result):
         source, target = (array.__cuda_array_interface__["data"][0] for array in (x, result))
@@ -497,22 +497,22 @@ def test_a_captured_call_is_a_child_graph_between_kernels_and_is_replaced_in_pla
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_captured_call_that_writes_its_inputs_changes_them_for_nobody_else(driver, inside):
+def test_a_captured_call_that_writes_its_inputs_does_not_change_them_for_others(driver, inside):
     def greedy(stream, x, y, result):
         copy_on(driver)(stream, x, result)
         copy_on(driver)(stream, y, x)
 
-    made = captured_block(greedy, outputs={"result": "same(0)"}, name="call")
+    captured = captured_block(greedy, outputs={"result": "same(0)"}, name="call")
     engine = Engine("cuda")
     if inside:
         body = Composite("body")
-        body.graph.add(made)
-        for pin in (*made.inputs.values(), *made.outputs.values()):
+        body.graph.add(captured)
+        for pin in (*captured.inputs.values(), *captured.outputs.values()):
             body.expose(pin)
         call = engine.add(If("region", body))
         engine.set(call["condition"], True)
     else:
-        call = engine.add(made)
+        call = engine.add(captured)
     first, second = (engine.add(block(lambda x: x * 1.0, name=name)) for name in ("first", "second"))
     other = engine.add(block(lambda x: x + 1.0, name="other"))
     engine.connect(first, call["x"])
@@ -522,8 +522,8 @@ def test_a_captured_call_that_writes_its_inputs_changes_them_for_nobody_else(dri
     for factor in (5, 7):  # then `first` does not run, and the call reads it again
         engine.set(second["x"], NUMBERS * np.float32(factor))
         assert engine.step().ok, engine.frame.problems
-        for source, wanted in ((call["result"], NUMBERS), (first, NUMBERS), (other, NUMBERS + 1)):
-            np.testing.assert_array_equal(engine.read(source), wanted)
+        for source, expected in ((call["result"], NUMBERS), (first, NUMBERS), (other, NUMBERS + 1)):
+            np.testing.assert_array_equal(engine.read(source), expected)
     for block_, size in ((first, 6), (second, 6)):
         engine.set(block_["x"], np.full(size, 3, np.float32))
     assert engine.step().ok, engine.frame.problems
@@ -531,47 +531,47 @@ def test_a_captured_call_that_writes_its_inputs_changes_them_for_nobody_else(dri
 
 
 def test_a_captured_call_may_take_its_arrays_by_dlpack(driver):
-    seen = []
+    capsule_sources = []
 
     def call(stream: int, x, result) -> None:
-        seen.extend(own.__dlpack_device__() for own in (x, result))
-        seen.append(type(x.__dlpack__(stream=stream, copy=False)).__name__)
+        capsule_sources.extend(array.__dlpack_device__() for array in (x, result))
+        capsule_sources.append(type(x.__dlpack__(stream=stream, copy=False)).__name__)
         copy_on(driver)(stream, x, result)
 
     engine = Engine("cuda")
-    made = engine.add(captured_block(call, outputs={"result": "same(0)"}, name="call"))
-    engine.set(made["x"], NUMBERS)
+    captured = engine.add(captured_block(call, outputs={"result": "same(0)"}, name="call"))
+    engine.set(captured["x"], NUMBERS)
     assert engine.step().ok, engine.frame.problems
-    assert seen == [(2, 0), (2, 0), "PyCapsule"]
-    np.testing.assert_array_equal(engine.read(made), NUMBERS)
+    assert capsule_sources == [(2, 0), (2, 0), "PyCapsule"]
+    np.testing.assert_array_equal(engine.read(captured), NUMBERS)
 
 
-def test_edits_of_every_kind_leave_no_graph_event_or_memory_behind(driver):
-    """Counted by what the driver made and what it was given back."""
+def test_edits_of_all_kinds_leak_no_graph_event_or_memory(driver):
+    """Compares what the driver created and what was destroyed."""
     in_use = driver.total - driver.free
-    engine, made = chain(3)
+    engine, blocks = chain(3)
     order = engine.add(block(lambda x: lg.sort(x), name="order", inputs=ROW))
-    engine.connect(made[-1], order["x"])
+    engine.connect(blocks[-1], order["x"])
     call = engine.add(captured_block(copy_on(driver), outputs={"result": "same(0)"}, name="call"))
     engine.connect(order, call["x"])
-    held = engine.add(State("held", np.zeros(4, np.float32)))
-    engine.connect(call, held["next"])
+    state = engine.add(State("held", np.zeros(4, np.float32)))
+    engine.connect(call, state["next"])
     for profiling in ("off", "step"):
         engine.profiling = profiling
         for size in (4, 6, 4):
-            engine.set(made[0]["x"], np.ones(size, np.float32))
+            engine.set(blocks[0]["x"], np.ones(size, np.float32))
             if size != 4:
-                engine.remove(held)
-            elif held.home is None:
-                held = engine.add(State("held", np.zeros(4, np.float32)))
-                engine.connect(call, held["next"])
+                engine.remove(state)
+            elif state.home is None:
+                state = engine.add(State("held", np.zeros(4, np.float32)))
+                engine.connect(call, state["next"])
             assert engine.step().ok, engine.frame.problems
-        edit(engine, made[1], lambda x, gain=2.0: x + gain)
+        edit(engine, blocks[1], lambda x, gain=2.0: x + gain)
         edit(engine, call, copy_on(driver))
         engine.step()
-        edit(engine, made[1], lambda x, gain=2.0: x.nothing())
+        edit(engine, blocks[1], lambda x, gain=2.0: x.nothing())
         assert not engine.step().ok
-        edit(engine, made[1], lambda x, gain=2.0: x * gain)
+        edit(engine, blocks[1], lambda x, gain=2.0: x * gain)
         assert engine.step().ok
         engine.read_async(call)
         driver.refuse["cuGraphInstantiate"] = Result.CUDA_ERROR_OUT_OF_MEMORY
@@ -581,21 +581,21 @@ def test_edits_of_every_kind_leave_no_graph_event_or_memory_behind(driver):
         driver.refuse.clear()
         assert engine.step().ok
     engine.close()
-    del engine, made, order, call, held
+    del engine, blocks, order, call, state
     gc.collect()
     driver.cuStreamSynchronize(1)
-    refused = 2  # instantiations that the driver refused
+    refused = 2  # instantiations that the driver rejected
     assert driver.count("cuGraphExecDestroy") == driver.count("cuGraphInstantiate") - refused
     assert driver.count("cuGraphDestroy") == driver.count("cuGraphCreate") + driver.count("cuStreamEndCapture")
     assert driver.count("cuEventDestroy") == driver.count("cuEventCreate")
     assert driver.total - driver.free == in_use
 
 
-def test_what_is_dropped_after_the_driver_went_starts_no_driver() -> None:
+def test_finalizers_after_the_driver_is_gone_start_no_driver() -> None:
     with simulated():
-        engine, made = chain()
+        engine, blocks = chain()
         memory = DeviceMemory(64)
-    asked = reason_for_no_cuda.cache_info().misses
-    del engine, made, memory
+    queries = reason_for_no_cuda.cache_info().misses
+    del engine, blocks, memory
     gc.collect()
-    assert reason_for_no_cuda.cache_info().misses == asked
+    assert reason_for_no_cuda.cache_info().misses == queries

@@ -1,4 +1,4 @@
-"""QR, eigenvalues and singular values on the device are those of LAPACK, without a step of the host."""
+"""QR, eigenvalues and singular values on the device equal LAPACK's, without host steps."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ TOLERANCES = {"f": 2e-5, "d": 1e-13, "F": 2e-5, "D": 1e-13}
 
 
 def matrices(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """Matrices whose singular values and eigenvalues lie apart, so that vectors are well defined."""
+    """Matrices with well separated singular values and eigenvalues, so that vectors are well defined."""
     random, inner = np.random.default_rng(shape[-1]), min(shape[-2:])
-    made = random.normal(size=shape) * (0.2 / max(shape))
-    made[..., range(inner), range(inner)] += np.linspace(0.2, 1.0, inner)[::-1] * (-1.0) ** np.arange(inner)
+    matrix = random.normal(size=shape) * (0.2 / max(shape))
+    matrix[..., range(inner), range(inner)] += np.linspace(0.2, 1.0, inner)[::-1] * (-1.0) ** np.arange(inner)
     if dtype in "FD":
-        made = made + 1j * random.normal(size=shape) * (0.2 / max(shape))
-    return made.astype(dtype)
+        matrix = matrix + 1j * random.normal(size=shape) * (0.2 / max(shape))
+    return matrix.astype(dtype)
 
 
 def traced(name: str, values: np.ndarray[Any, Any]) -> Function:
@@ -56,7 +56,7 @@ def traced(name: str, values: np.ndarray[Any, Any]) -> Function:
 
 
 def cases(*shapes: tuple[tuple[int, ...], str]) -> Any:
-    """Every op for every shape and element that it takes."""
+    """Each op for all shapes and element types that it supports."""
     fitting = [
         (name, shape, dtype)
         for name in OPS
@@ -72,31 +72,31 @@ def tuple_of(value: Any) -> tuple[Any, ...]:
 
 def check(name: str, values: np.ndarray[Any, Any], tolerance: float) -> None:
     function = traced(name, values)
-    found, wanted = tuple_of(CudaFunction(function)(values)), tuple_of(evaluate(function, values))
+    actual, expected = tuple_of(CudaFunction(function)(values)), tuple_of(evaluate(function, values))
     is_rectangular = values.shape[-1] != values.shape[-2]
     if name == "full_svd" and is_rectangular:
-        left, singular, right = found
+        left, singular, right = actual
         shared = singular.shape[-1]
         product = (left[..., :shared] * singular[..., None, :]) @ right[..., :shared, :]
         np.testing.assert_allclose(product, values, atol=tolerance * 10)
         for vectors in (left, right):
             unit = np.conj(np.swapaxes(vectors, -1, -2)) @ vectors
             np.testing.assert_allclose(unit, np.broadcast_to(np.eye(unit.shape[-1]), unit.shape), atol=tolerance * 10)
-        found, wanted = (singular,), (wanted[1],)
-    for one, other in zip(found, wanted, strict=True):
+        actual, expected = (singular,), (expected[1],)
+    for one, other in zip(actual, expected, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, atol=tolerance * max(values.shape), rtol=tolerance * 10)
 
 
 @pytest.fixture
 def driver() -> Iterator[SimulatedDriver]:
-    with simulated() as made:
-        yield made
+    with simulated() as simulated_driver:
+        yield simulated_driver
 
 
 @needs_compiler
 @cases(((4, 4), "d"), ((2, 3, 3), "D"), ((5, 3), "D"), ((3, 4), "f"))
-def test_a_factorisation_is_that_of_lapack_and_stays_on_the_device(driver, name, shape, dtype):
+def test_a_factorisation_equals_lapacks_and_stays_on_the_device(driver, name, shape, dtype):
     check(name, matrices(shape, dtype), TOLERANCES[dtype])
     results = {"eigh": 2, "svd": 3, "full_svd": 3, "qr": 2, "complete_qr": 2, "slogdet": 2}.get(name, 1)
     statuses = 0 if name in ("qr", "complete_qr", "slogdet") else 1
@@ -104,7 +104,7 @@ def test_a_factorisation_is_that_of_lapack_and_stays_on_the_device(driver, name,
 
 
 def check_without_full_rank() -> None:
-    """Columns of zeros and equal columns: a complement makes the vectors unit vectors."""
+    """Zero columns and equal columns: an orthogonal complement provides the missing unit vectors."""
     values = matrices((6, 4), "d")
     values[:, 1] = 0.0
     values[:, 3] = values[:, 0]
@@ -121,10 +121,10 @@ def check_without_full_rank() -> None:
 def check_hermitian_part() -> None:
     """Eigenvalues of both signs and equal magnitudes, of the mean of a matrix and its adjoint."""
     values = np.array([[0.0, 3.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-    found, vectors = CudaFunction(traced("eigh", values))(values)
-    np.testing.assert_allclose(found, [-1.0, 1.0, 1.0], atol=1e-15)
+    actual, vectors = CudaFunction(traced("eigh", values))(values)
+    np.testing.assert_allclose(actual, [-1.0, 1.0, 1.0], atol=1e-15)
     part = (values + values.T) / 2
-    np.testing.assert_allclose(part @ vectors, vectors * found, atol=1e-14)
+    np.testing.assert_allclose(part @ vectors, vectors * actual, atol=1e-14)
 
 
 def check_scales() -> None:
@@ -198,5 +198,7 @@ def test_a_device_factors_large_matrices_with_the_same_bits_every_time(name):
     first, second = compiled(values), compiled(values)
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one, other)
-    wanted = np.linalg.eigvalsh((values + values.T) / 2) if name == "eigh" else np.linalg.svd(values, compute_uv=False)
-    np.testing.assert_allclose(first[int(name == "svd")], wanted, atol=1e-11)
+    expected = (
+        np.linalg.eigvalsh((values + values.T) / 2) if name == "eigh" else np.linalg.svd(values, compute_uv=False)
+    )
+    np.testing.assert_allclose(first[int(name == "svd")], expected, atol=1e-11)

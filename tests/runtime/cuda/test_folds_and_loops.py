@@ -1,4 +1,4 @@
-"""Folds of columns and of few long rows, loops that Ctrl-C ends, both kinds of division, libraries, on a real GPU."""
+"""Reductions of columns and of few long rows, interruptible loops, both kinds of division, and libraries, on a GPU."""
 
 import os
 import signal
@@ -27,23 +27,23 @@ RNG = np.random.default_rng(9)
 
 @pytest.mark.parametrize("shape", [(4000, 33), (100_000, 64), (70_000, 100), (1_000_000, 3), (33, 5000), (50, 200_000)])
 @pytest.mark.parametrize(("kind", "element"), [("sum", f32), ("max", f32), ("sum", f64), ("prod", i32), ("sum", f16)])
-def test_columns_are_folded_with_the_same_bits_every_time(shape: tuple[int, int], kind: str, element: Scalar) -> None:
+def test_columns_are_reduced_with_the_same_bits_every_time(shape: tuple[int, int], kind: str, element: Scalar) -> None:
     values = RNG.integers(-3, 4, size=shape) if element is i32 else RNG.normal(size=shape)
     values = values.astype(element.dtype)
     for axis in (0, 1):
         function = trace(lambda x, axis=axis: ops.reduce(x, kind=kind, axes=(axis,)), Tensor(element, shape))
         compiled = CudaFunction(function)
-        found = compiled(values)
+        actual = compiled(values)
         wide = values.astype(np.float64) if element.kind == "float" else values
         with np.errstate(over="ignore"):
-            wanted = getattr(wide, kind)(axis=axis)
+            expected = getattr(wide, kind)(axis=axis)
         if element is i32:
-            np.testing.assert_array_equal(found, wanted.astype(np.int32))
+            np.testing.assert_array_equal(actual, expected.astype(np.int32))
         else:
             room = {f32: 1e-5, f64: 1e-12, f16: 4e-3}[element] * np.abs(wide).sum(axis=axis).max()
-            np.testing.assert_allclose(found, wanted, rtol=2e-3 if element is f16 else 1e-5, atol=room)
+            np.testing.assert_allclose(actual, expected, rtol=2e-3 if element is f16 else 1e-5, atol=room)
         for _ in range(3):
-            np.testing.assert_array_equal(found, compiled(values))
+            np.testing.assert_array_equal(actual, compiled(values))
 
 
 def test_where_the_largest_of_columns_is_the_first_of_equals() -> None:
@@ -53,14 +53,14 @@ def test_where_the_largest_of_columns_is_the_first_of_equals() -> None:
         np.testing.assert_array_equal(CudaFunction(function)(values), values.argmax(axis=axis))
 
 
-def test_several_folds_of_one_sweep() -> None:
+def test_several_reductions_in_one_sweep() -> None:
     def function(x):  # type: ignore[no-untyped-def]
         squares = x * x
         return tuple(ops.reduce(value, kind="sum", axes=(0,)) for value in (x, squares, squares * x))
 
     values = RNG.normal(size=(50_000, 40))
-    found = CudaFunction(trace(function, Tensor(f64, values.shape)))(values)
-    for part, power in zip(found, (1, 2, 3), strict=True):
+    actual = CudaFunction(trace(function, Tensor(f64, values.shape)))(values)
+    for part, power in zip(actual, (1, 2, 3), strict=True):
         np.testing.assert_allclose(part, (values**power).sum(axis=0), rtol=1e-9, atol=1e-9)
 
 
@@ -70,22 +70,22 @@ def test_an_endless_loop_ends_by_ctrl_c_and_the_device_goes_on() -> None:
         return y
 
     compiled = CudaFunction(map_over(trace(endless, f64, name="endless")))
-    given = np.zeros(100)
+    values = np.zeros(100)
     timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        compiled(given)
+        compiled(values)
     assert time.monotonic() - start < 30, "the loop must have ended"
     np.testing.assert_array_equal(compiled(np.full(100, -5.0)), np.full(100, -5.0))
 
 
-def ulps(found: np.ndarray, exact: np.ndarray) -> float:
+def ulps(actual: np.ndarray, exact: np.ndarray) -> float:
     rounded = exact.astype(np.float32)
-    return float(np.max(np.abs(found.astype(np.float64) - exact) / np.spacing(np.abs(rounded)).astype(np.float64)))
+    return float(np.max(np.abs(actual.astype(np.float64) - exact) / np.spacing(np.abs(rounded)).astype(np.float64)))
 
 
-def test_division_and_root_are_within_two_ulp_and_ieee_where_asked() -> None:
+def test_division_and_square_root_are_within_two_ulp_or_ieee() -> None:
     a = (RNG.normal(size=200_000) * 10.0 ** RNG.integers(-18, 18, 200_000)).astype(np.float32)
     b = (RNG.normal(size=200_000) * 10.0 ** RNG.integers(-18, 18, 200_000)).astype(np.float32)
     array = Tensor(f32, a.shape)
@@ -93,8 +93,8 @@ def test_division_and_root_are_within_two_ulp_and_ieee_where_asked() -> None:
     with np.errstate(over="ignore"):
         exact = a.astype(np.float64) / b.astype(np.float64)
     normal = (np.abs(exact) > 1e-37) & (np.abs(exact) < 3e38)
-    found = CudaFunction(quotient)(a, b)
-    assert ulps(found[normal], exact[normal]) <= 2.0
+    actual = CudaFunction(quotient)(a, b)
+    assert ulps(actual[normal], exact[normal]) <= 2.0
     assert ulps(CudaFunction(root)(np.abs(a)), np.sqrt(np.abs(a).astype(np.float64))) <= 2.0
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(CudaFunction(quotient, ieee=True)(a, b), a / b)
@@ -107,11 +107,11 @@ def test_sine_and_cosine_are_within_two_ulp_near_and_far() -> None:
     array = Tensor(f32, x.shape)
     both = CudaFunction(trace(lambda x: (ops.sin(x), ops.cos(x)), array))(x)
     alone = [CudaFunction(trace(lambda x, f=f: f(x), array))(x) for f in (ops.sin, ops.cos)]
-    for found, again, exact in zip(
+    for actual, again, exact in zip(
         both, alone, (np.sin(x, dtype=np.float64), np.cos(x, dtype=np.float64)), strict=True
     ):
-        assert ulps(found, exact) <= 2.0
-        np.testing.assert_array_equal(found, again)
+        assert ulps(actual, exact) <= 2.0
+        np.testing.assert_array_equal(actual, again)
     special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan], np.float32)
     sine, cosine = CudaFunction(trace(lambda x: (ops.sin(x), ops.cos(x)), Tensor(f32, (5,))))(special)
     np.testing.assert_array_equal(sine, [0.0, -0.0, np.nan, np.nan, np.nan])
@@ -124,19 +124,19 @@ def test_special_numbers_keep_their_meaning_in_quick_division() -> None:
     b = np.array([0, 0, 0, np.inf, 1, -5, 2, np.inf, -np.inf, 1e-5], np.float32)
     array = Tensor(f32, a.shape)
     with np.errstate(all="ignore"):
-        wanted = a / b
-    found = CudaFunction(trace(lambda a, b: a / b, array, array))(a, b)
-    np.testing.assert_array_equal(found, wanted)
-    np.testing.assert_array_equal(np.signbit(found[wanted == 0]), np.signbit(wanted[wanted == 0]))
+        expected = a / b
+    actual = CudaFunction(trace(lambda a, b: a / b, array, array))(a, b)
+    np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(np.signbit(actual[expected == 0]), np.signbit(expected[expected == 0]))
     roots = np.array([0.0, -0.0, -1.0, np.inf, np.nan, 1e-44], np.float32)
     with np.errstate(all="ignore"):
-        wanted = np.sqrt(roots)
-    found = CudaFunction(trace(lambda a: ops.sqrt(a), Tensor(f32, roots.shape)))(roots)
-    np.testing.assert_allclose(found, wanted, rtol=3e-7)
-    assert np.signbit(found[1])
+        expected = np.sqrt(roots)
+    actual = CudaFunction(trace(lambda a: ops.sqrt(a), Tensor(f32, roots.shape)))(roots)
+    np.testing.assert_allclose(actual, expected, rtol=3e-7)
+    assert np.signbit(actual[1])
 
 
-def test_many_choices_keep_nan_and_the_signs_of_zeros() -> None:
+def test_many_min_max_choices_keep_nan_and_the_signs_of_zeros() -> None:
     def choosing(x, y):  # type: ignore[no-untyped-def]
         for number in range(5):
             x, y = ops.max(x, y) - 0.5 * number, ops.min(x * y, y) * 0.75
@@ -145,9 +145,9 @@ def test_many_choices_keep_nan_and_the_signs_of_zeros() -> None:
     function = map_over(trace(choosing, f32, f32, name="choosing"))
     special = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 1e-44, 3e38, 0.5], np.float32)
     x, y = (grid.ravel() for grid in np.meshgrid(special, special))
-    found, wanted = CudaFunction(function, ieee=True)(x, y), run_function(function, x, y)
-    np.testing.assert_array_equal(found, wanted)
-    np.testing.assert_array_equal(np.signbit(found[found == 0]), np.signbit(wanted[found == 0]))
+    actual, expected = CudaFunction(function, ieee=True)(x, y), run_function(function, x, y)
+    np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(np.signbit(actual[actual == 0]), np.signbit(expected[actual == 0]))
 
 
 @pytest.mark.parametrize("element", [f32, f64, c64])
@@ -162,16 +162,14 @@ def test_many_choices_keep_nan_and_the_signs_of_zeros() -> None:
         ((2, 3, 5, 7), (3, 7, 2)),
     ],
 )
-def test_products_by_the_library_are_those_of_numpy(
-    element: Scalar, first: tuple[int, ...], second: tuple[int, ...]
-) -> None:
+def test_products_by_the_library_equal_numpys(element: Scalar, first: tuple[int, ...], second: tuple[int, ...]) -> None:
     a, b = (RNG.normal(size=shape).astype(element.dtype) for shape in (first, second))
     function = trace(lambda a, b: ops.matmul(a, b), Tensor(element, first), Tensor(element, second))
     relative = 1e-12 if element is f64 else 1e-5
     np.testing.assert_allclose(CudaFunction(function)(a, b), a @ b, rtol=relative, atol=relative)
 
 
-def test_products_with_transposed_operands_are_one_graph_with_what_is_around_them() -> None:
+def test_products_with_transposed_operands_are_part_of_one_graph() -> None:
     def function(a, b):  # type: ignore[no-untyped-def]
         transposed = ops.permute(a, axes=(1, 0))
         return ops.sin(ops.matmul(ops.cos(transposed), ops.permute(b, axes=(1, 0))))
@@ -188,24 +186,24 @@ def test_products_with_transposed_operands_are_one_graph_with_what_is_around_the
 
 
 @pytest.mark.parametrize("shape", [(16,), (3, 16), (2, 3, 15)])
-def test_transforms_are_those_of_numpy(shape: tuple[int, ...]) -> None:
+def test_transforms_equal_numpys(shape: tuple[int, ...]) -> None:
     x = RNG.normal(size=shape).astype(np.float32)
     last = len(shape) - 1
     both = trace(
         lambda x: ops.irfft(ops.rfft(x, axis=last, norm="ortho"), axis=last, size=shape[-1], norm="backward"),
         Tensor(f32, shape),
     )
-    wanted = np.fft.irfft(np.fft.rfft(x, norm="ortho"), shape[-1])
-    np.testing.assert_allclose(CudaFunction(both)(x), wanted, rtol=1e-4, atol=1e-5)
+    expected = np.fft.irfft(np.fft.rfft(x, norm="ortho"), shape[-1])
+    np.testing.assert_allclose(CudaFunction(both)(x), expected, rtol=1e-4, atol=1e-5)
     z = (x + 1j * RNG.normal(size=shape)).astype(np.complex64)
     for inverse in (False, True):
         function = trace(lambda z, i=inverse: ops.fft(z, axes=(last,), inverse=i, norm="backward"), Tensor(c64, shape))
-        wanted = (np.fft.ifft if inverse else np.fft.fft)(z)
-        np.testing.assert_allclose(CudaFunction(function)(z), wanted, rtol=1e-4, atol=1e-4)
+        expected = (np.fft.ifft if inverse else np.fft.fft)(z)
+        np.testing.assert_allclose(CudaFunction(function)(z), expected, rtol=1e-4, atol=1e-4)
     assert LIBRARY_CALLS
 
 
-def test_a_plan_from_disk_is_the_plan_that_was_made(tmp_path: Path) -> None:
+def test_a_plan_from_disk_equals_the_stored_plan(tmp_path: Path) -> None:
     with fresh_session():
         set_default_cache(ObjectCache(CacheSettings(tmp_path)))
         n = Dimension.symbol("n")

@@ -1,4 +1,4 @@
-"""CUDA C for kernels, looked at and compiled where there is no GPU: NVRTC needs none."""
+"""Kernels in CUDA C: their text, and compilation with NVRTC, which needs no GPU."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ def kernels(function: Function) -> list[KernelText]:
 
 
 def own_lines(text: KernelText) -> str:
-    """A kernel without what all of them share."""
+    """The text of a kernel without the common prelude."""
     return text.text[text.text.index("typedef") :]
 
 
@@ -69,18 +69,18 @@ def bound(function: Function) -> Bound:
         ((3, 1_000_000), 0, "thread", False),
     ],
 )
-def test_who_folds_a_row_depends_on_how_many_there_are_and_how_they_lie(
+def test_whether_a_thread_warp_or_block_reduces_a_row_depends_on_the_number_and_layout_of_rows(
     shape: tuple[int, int], axis: int, rows: str, shared: bool
 ) -> None:
     nest = bound(fold(shape, axis)).nest
     assert (nest.rows.by, blocks_of_a_row(nest) > 1) == (rows, shared)
 
 
-def test_blocks_share_a_row_only_with_memory_for_what_they_leave() -> None:
-    found = bound(fold((70, 300_000), 1, element=f64))
-    blocks = found.slots["blocks"]
-    assert found.grid == 70 * blocks
-    assert (found.partial_bytes, found.counters) == (8 * 70 * blocks, 70)
+def test_blocks_share_a_row_only_with_memory_for_partial_results() -> None:
+    actual = bound(fold((70, 300_000), 1, element=f64))
+    blocks = actual.slots["blocks"]
+    assert actual.grid == 70 * blocks
+    assert (actual.partial_bytes, actual.counters) == (8 * 70 * blocks, 70)
 
 
 def sum_of_long_tensors() -> Function:
@@ -88,12 +88,12 @@ def sum_of_long_tensors() -> Function:
 
 
 def over_points(*functions: Any) -> Function:
-    """Several functions of a number, at every point of an array."""
+    """Several scalar functions, mapped over an array."""
     return map_over(trace(lambda x: tuple(function(x) for function in functions), f32))
 
 
 def choosing(*values: Any) -> Any:
-    """Code with many choices, whose result is a sum."""
+    """Code with many min/max choices, whose result is a sum."""
     x, y = values
     for number in range(5):
         x, y = ops.max(x, y) - 0.5 * number, ops.min(x * y, y) * 0.75
@@ -104,7 +104,7 @@ def choosing_before(last: Any) -> Function:
     return map_over(trace(lambda x, y: last(choosing(x, y)), f32, f32))
 
 
-# Golden files: each `*.cu` is what a kernel has of its own, named by what it shows.
+# Golden files: each `*.cu` is a kernel without the prelude, named by what it shows.
 GOLDEN = {
     "an_elementwise_kernel_is_one_loop_over_rows": trace(lambda x: x * x + 1.0, Tensor(f32, (8,))),
     "a_row_reduction_is_folded_by_a_warp_and_stored_once": fold((4, 100), 1),
@@ -122,7 +122,7 @@ GOLDEN = {
         lambda x: ops.max(constant(0.5, f32), x),
     ),
     "a_choice_is_a_comparison_where_nan_and_zeros_need_it": over_points(
-        lambda x: ops.max(x, 0.0),  # of -0 and 0 Python takes the first
+        lambda x: ops.max(x, 0.0),  # Python's max of -0 and 0 is the first
         lambda x: ops.min(x, -0.0),
         lambda x: ops.max(x, x * 2.0),
     ),
@@ -141,7 +141,7 @@ def test_kernels_have_the_expected_code(name: str, check_golden: Callable[[Path,
 
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_folds_of_all_layouts_compile(architecture: str) -> None:
+def test_reductions_of_all_layouts_compile(architecture: str) -> None:
     long = trace(_long_program, Tensor(f32, (64,)))
     cases = [
         (70, 300_000, 1, "sum", f32),
@@ -173,8 +173,8 @@ def test_a_check_names_its_site() -> None:
     assert kernel.sites[0].origin.file.endswith("test_kernels.py")
 
 
-def test_kernels_that_remember_run_one_by_one() -> None:
-    """They share memory that is no buffer of the plan."""
+def test_kernels_with_tapes_run_one_at_a_time() -> None:
+    """They share memory outside the plan's buffers."""
     function = trace(lambda x, y: (ops.sin(x), ops.cos(y)), Tensor(f32, (8,)), Tensor(f32, (9,)))
     plan = compile_plan(function, CUDA)
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
@@ -183,9 +183,9 @@ def test_kernels_that_remember_run_one_by_one() -> None:
     assert plan_dependencies(steps, plan, exclusive={0: "tapes", 1: "libraries"}) == [(), ()]
 
 
-def test_launches_wait_only_for_what_they_touch() -> None:
+def test_launches_wait_only_for_launches_with_shared_resources() -> None:
     def function(x, y):  # type: ignore[no-untyped-def]
-        # Sums that need one another's results, and one that needs neither.
+        # Two dependent reductions, and an independent one.
         first = ops.reduce(x, kind="sum", axes=(0,))
         return ops.reduce(x - ops.broadcast(first, shape=(64,), axes=()), kind="max", axes=(0,)), ops.reduce(
             y, kind="sum", axes=(0,)
@@ -193,11 +193,11 @@ def test_launches_wait_only_for_what_they_touch() -> None:
 
     plan = compile_plan(trace(function, Tensor(f32, (64,)), Tensor(f32, (32,))), CUDA)
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
-    found = plan_dependencies(steps, plan)
-    for number, before in enumerate(found):
+    actual = plan_dependencies(steps, plan)
+    for number, before in enumerate(actual):
         written = {b for k in before for b in steps[k].results}
         assert {b for b in steps[number].inputs if any(b in s.results for s in steps[:number])} <= written
-    assert any(not before for before in found[1:])
+    assert any(not before for before in actual[1:])
 
 
 @needs_nvrtc
@@ -210,7 +210,7 @@ def test_kernels_of_all_kinds_compile_without_a_gpu(architecture: str) -> None:
 
 @needs_nvrtc
 @pytest.mark.parametrize("name", sorted(PROGRAMS)[::6])
-def test_control_flow_and_what_it_remembers_compile(name: str) -> None:
+def test_control_flow_and_tapes_compile(name: str) -> None:
     function, _ = derived(*PROGRAMS[name], "r", np.random.default_rng(3))
     for kernel in kernels(function):
         assert compile_source(kernel.text, "sm_90", name).startswith(b"\x7fELF")
@@ -238,6 +238,6 @@ def test_importing_livegrad_loads_no_driver() -> None:
 
 
 @pytest.mark.skipif(reason_for_no_cuda() is None, reason="there is a GPU here")
-def test_a_tensor_moved_to_a_gpu_that_is_not_there_says_so() -> None:
+def test_moving_a_tensor_to_a_missing_gpu_is_an_error() -> None:
     with pytest.raises(DeviceError, match="CUDA cannot be used"):
         np.asarray(lg.asarray([1.0, 2.0]).to("cuda") + 1.0)

@@ -1,4 +1,4 @@
-"""What kernels take, read from their cubins, against what the host packs; and kernels of the engine. Needs no GPU."""
+"""Kernel arguments have the layout, read from cubins, that the host packs; also in the live engine. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def parameters_of(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
     count, names = struct.unpack_from("<HH", cubin, 60)
     sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, table + 64 * number) for number in range(count)]
     start = sections[names][4]
-    found: dict[int, tuple[int, int]] = {}
+    actual: dict[int, tuple[int, int]] = {}
     for name, _, _, _, offset, size, *_ in sections:
         if cubin[start + name : cubin.index(b"\0", start + name)] != f".nv.info.{symbol}".encode():
             continue
@@ -50,13 +50,13 @@ def parameters_of(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
             form, attribute, length = struct.unpack_from("<BBH", cubin, at)
             if attribute == _PARAMETER:
                 _, ordinal, place, packed = struct.unpack_from("<IHHI", cubin, at + 4)
-                found[ordinal] = place, packed >> 18
+                actual[ordinal] = place, packed >> 18
             at += 4 + (length if form == 4 else 0)
-    return [found[ordinal] for ordinal in sorted(found)]
+    return [actual[ordinal] for ordinal in sorted(actual)]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_kernel_takes_one_struct_of_as_many_words_as_are_packed(architecture):
+def test_a_kernel_takes_one_struct_with_the_packed_slots(architecture):
     function = trace(
         lambda x, y, s: (ops.reduce(x * y, kind="sum", axes=(1,)), x + y * ops.broadcast(s, shape=(3, 5), axes=())),
         Tensor(f32, (3, 5)), Tensor(f32, (3, 5)), f32,
@@ -73,35 +73,35 @@ def test_a_kernel_takes_one_struct_of_as_many_words_as_are_packed(architecture):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_kernels_of_the_engine_itself_compile_and_take_what_is_packed(architecture):
     words = {"begin_if": CONTROL_SLOTS, "next_for": CONTROL_SLOTS, "append_rows": APPEND_SLOTS, "time_stop": ("slot",)}
-    seen = set()
+    symbols = set()
     for name, source in engine_sources().items():
         if architecture != "sm_90" and name not in ("control_f32", "append", "time"):
             continue
         cubin = compile_source(source, architecture, name)
-        for symbol, own in words.items():
-            found = parameters_of(cubin, symbol)
-            if found:
-                seen.add(symbol)
-                assert found == [(0, 8 * len(own))]
-    assert seen == set(words)
+        for symbol, slots in words.items():
+            actual = parameters_of(cubin, symbol)
+            if actual:
+                symbols.add(symbol)
+                assert actual == [(0, 8 * len(slots))]
+    assert symbols == set(words)
 
 
 def specialized(source: str = SHIFT, **options) -> CudaKernel:
-    made = cuda_block(source, outputs={"result": "same(0)"}, sizes={"n": "result"}, **options)
-    function = made.body.specialize((InputType(Tensor(f32, (5,))), InputType(Tensor(f64, ()), weak=True))).function
+    cuda = cuda_block(source, outputs={"result": "same(0)"}, sizes={"n": "result"}, **options)
+    function = cuda.body.specialize((InputType(Tensor(f32, (5,))), InputType(Tensor(f64, ()), weak=True))).function
     assert isinstance(function, CudaKernel)
     return function
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_kernel_of_the_users_takes_each_word_for_itself(architecture):
+def test_a_user_kernel_takes_each_slot_as_a_separate_parameter(architecture):
     kernel = specialized()
     sizes = [8 if a.kind in ("input", "output") else a.element.dtype.itemsize for a in kernel.arguments]
     assert [size for _, size in parameters_of(machine_code(kernel, architecture), "shift")] == sizes == [8, 8, 8, 4]
     assert (kernel.points, [str(type) for type in kernel.result_types]) == (5, ["tensor<f32, [5]>"])
 
 
-def test_what_nvrtc_says_is_said_of_the_users_line():
+def test_errors_of_nvrtc_name_the_users_line():
     kernel = specialized(SHIFT.replace("+ by", "+ bye"))
     with pytest.raises(CompileError, match=r'identifier "bye" is undefined') as caught:
         machine_code(kernel, "sm_90")
@@ -109,8 +109,8 @@ def test_what_nvrtc_says_is_said_of_the_users_line():
     assert caught.value.where.file.endswith("test_layout.py")
 
 
-def test_a_source_that_is_written_out_in_a_file_is_found_there():
-    made = cuda_block(
+def test_an_error_in_a_source_file_names_the_file():
+    cuda = cuda_block(
         """extern "C" __global__ void broken(const float* x, float* y)
 {
     y[0] = z[0];
@@ -118,7 +118,7 @@ def test_a_source_that_is_written_out_in_a_file_is_found_there():
 """,
         outputs={"y": "same(0)"},
     )
-    kernel = made.body.specialize((InputType(Tensor(f32, (5,))),)).function
+    kernel = cuda.body.specialize((InputType(Tensor(f32, (5,))),)).function
     assert isinstance(kernel, CudaKernel)
     with pytest.raises(CompileError) as caught:
         machine_code(kernel, "sm_90")
@@ -128,7 +128,7 @@ def test_a_source_that_is_written_out_in_a_file_is_found_there():
     assert lines[caught.value.where.line - 1].strip() == "y[0] = z[0];"
 
 
-def test_what_a_kernel_cannot_take_is_refused_by_name():
+def test_unsupported_arguments_of_a_kernel_are_rejected_by_name():
     with pytest.raises(UsageError, match=r"may be written"):
         cuda_block('extern "C" __global__ void f(float* x, float* y) {}', outputs={"y": "same(0)"})
     with pytest.raises(UsageError, match=r"cannot be `float4 x`"):

@@ -1,4 +1,4 @@
-"""Linear algebra on the device gives what NumPy gives, without a step of the host, failures included."""
+"""Linear algebra on the device equals NumPy's, including failures, without host steps."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ OPS: dict[str, tuple[Callable[..., Any], int]] = {  # functions and their operan
 
 
 def matrices(name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """Well conditioned matrices, not symmetric unless Cholesky needs it, that need pivots."""
+    """Well conditioned matrices that need pivoting; symmetric only for Cholesky."""
     size = shape[-1]
-    made = np.random.default_rng(size).uniform(-1, 1, shape)
+    system = np.random.default_rng(size).uniform(-1, 1, shape)
     if name == "cholesky":
-        return (made @ np.swapaxes(made, -1, -2) + np.eye(size)).astype(dtype)
+        return (system @ np.swapaxes(system, -1, -2) + np.eye(size)).astype(dtype)
     if name in ("lower", "upper"):
-        return (made / size + np.eye(size)).astype(dtype)
-    return (np.flip(np.eye(size), 0) + made / size).astype(dtype)
+        return (system / size + np.eye(size)).astype(dtype)
+    return (np.flip(np.eye(size), 0) + system / size).astype(dtype)
 
 
 def function_and_arguments(
@@ -60,22 +60,22 @@ def function_and_arguments(
 
 
 def check_on_the_device(function: Function, arguments: list[Any], dtype: str) -> None:
-    found, wanted = CudaFunction(function)(*arguments), evaluate(function, *arguments)
-    pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+    actual, expected = CudaFunction(function)(*arguments), evaluate(function, *arguments)
+    pairs = zip(actual, expected, strict=True) if isinstance(actual, tuple) else [(actual, expected)]
     for one, other in pairs:
         np.testing.assert_allclose(one, other, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
 
 
 @pytest.fixture
 def driver() -> Iterator[SimulatedDriver]:
-    with simulated() as made:
-        yield made
+    with simulated() as simulated_driver:
+        yield simulated_driver
 
 
 @needs_compiler
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize(("dtype", "size"), [*[("float64", size) for size in SIZES], ("float32", 33)])
-def test_an_op_gives_what_numpy_gives_and_stays_on_the_device(driver, name, dtype, size):
+def test_an_op_computes_what_numpy_computes_and_stays_on_the_device(driver, name, dtype, size):
     check_on_the_device(*function_and_arguments(name, dtype, size), dtype)
     statuses = 0 if name == "det" else 1
     assert driver.count("cuMemcpyDtoHAsync") == 1 + statuses, "the result and whether it failed, nothing on the way"
@@ -105,7 +105,7 @@ def test_batches_are_computed_together(driver, name):
 @needs_compiler
 @pytest.mark.parametrize("name", ["solve", "lower", "upper"])
 @pytest.mark.parametrize(("batch", "side_batch"), [((3,), ()), ((), (3,))])
-def test_one_matrix_or_one_right_hand_side_serves_a_batch(driver, name, batch, side_batch):
+def test_one_matrix_or_right_hand_side_is_broadcast_to_a_batch(driver, name, batch, side_batch):
     check_on_the_device(*function_and_arguments(name, "float64", 5, batch, side_batch, 140), "float64")
     assert driver.count("cuMemcpyDtoHAsync") == 2
 
@@ -129,7 +129,7 @@ FAILURES = {
 @needs_compiler
 @pytest.mark.parametrize("name", FAILURES)
 @pytest.mark.parametrize("position", [37])
-def test_a_failure_is_that_of_numpy_and_the_next_run_is_right(driver, name, position):
+def test_a_failure_equals_numpys_and_the_next_run_is_right(driver, name, position):
     check_failure(name, position)
 
 
@@ -165,7 +165,7 @@ def test_the_kernels_compile_and_take_one_struct_of_slots(architecture, element)
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("size", "batch"), [(1, ()), (31, (7,)), (100, ()), (300, (3,)), (1100, ())])
-def test_a_device_gives_what_numpy_gives(name, dtype, size, batch):
+def test_a_device_computes_what_numpy_computes(name, dtype, size, batch):
     check_on_the_device(*function_and_arguments(name, dtype, size, batch, batch, 50), dtype)
 
 

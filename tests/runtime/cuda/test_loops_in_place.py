@@ -1,4 +1,4 @@
-"""Loops on the device write their variables where they read them, and copy only where that would be wrong."""
+"""Device loops update variables in place, and copy only where that would be wrong."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NUMBERS = np.arange(1, 7, dtype=np.float32)
 
 @pytest.fixture
 def driver() -> Iterator[SimulatedDriver]:
-    with simulated() as made:
-        yield made
+    with simulated() as simulated_driver:
+        yield simulated_driver
 
 
 def loop_of(function: Callable[..., Any], count: int = 3) -> tuple[Engine, Any, Any]:
@@ -65,7 +65,7 @@ def test_a_variable_that_is_read_element_by_element_is_never_copied(driver):
     ],
     ids=["other elements", "all elements", "neighbours"],
 )
-def test_a_variable_that_others_still_need_comes_out_right(driver, function):
+def test_a_variable_with_other_readers_has_the_right_value(driver, function):
     engine, loop, _ = loop_of(function)
     engine.step()
     np.testing.assert_allclose(engine.read(loop), expected(function), rtol=1e-6)
@@ -82,7 +82,7 @@ def test_an_edit_inside_the_loop_may_need_the_copy_or_need_it_no_more(driver):
         edit(engine, step, function)
         assert engine.step().ok, engine.frame.problems
         np.testing.assert_array_equal(engine.read(loop), expected(function))
-    engine.add(block(lambda x=1.0: x, name="other"))  # a new executable takes over what there is
+    engine.add(block(lambda x=1.0: x, name="other"))  # a new executable takes over the state
     edit(engine, step, lambda x: x + 2.0)
     assert engine.step().ok
     np.testing.assert_array_equal(engine.read(loop), NUMBERS + 6)
@@ -93,7 +93,7 @@ def test_an_edit_inside_the_loop_may_need_the_copy_or_need_it_no_more(driver):
 
 
 def test_a_variable_that_an_earlier_step_reads_waits_for_it(driver):
-    """Two steps read the variable at other places, and one of them has nothing to do with the one that writes it."""
+    """Two steps read other elements of the variable, and one of them does not depend on the step that writes it."""
     body = Composite("body")
     look = body.graph.add(block(lambda x: lg.flip(x), name="look"))
     count = body.graph.add(block(lambda x: lg.sum(x), name="count"))
@@ -116,7 +116,7 @@ def test_a_variable_that_an_earlier_step_reads_waits_for_it(driver):
     assert driver.count("cuGraphAddMemcpyNode") == 1
 
 
-def test_a_result_beside_it_still_sees_the_variable_as_it_was(driver):
+def test_another_result_still_has_the_old_value_of_the_variable(driver):
     body = Composite("body")
     step = body.graph.add(
         block(lambda x, n: (x * 0.5, x, n - 1, x + n), name="step", outputs=("next", "old", "m", "both"))

@@ -1,4 +1,4 @@
-"""Layouts of matrix products: what cuBLAS is asked to read and write, compared with NumPy without a device."""
+"""Layouts of matrix products: what cuBLAS reads and writes, compared with NumPy without a device."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _offsets(matrices: Matrices, index: tuple[int, ...], rows: int, columns: int
 
 
 def compute(product: MatrixProduct, first: Any, second: Any, size: int) -> Any:
-    """What the library computes, element by element of memory."""
+    """What the library computes, element by element."""
     result = np.full(size, np.nan)
     rows, columns, inner = product.rows, product.columns, product.inner
     for index in np.ndindex(product.batch):
@@ -53,9 +53,9 @@ def compute(product: MatrixProduct, first: Any, second: Any, size: int) -> Any:
 
 
 def random_operand(random: Any, batch: tuple[int, ...], rows: int, columns: int) -> tuple[Any, tuple[int, ...]]:
-    """An array, and the permutation of its axes that gives matrices; some batch axes broadcast, some are absent."""
-    kept = batch[int(random.integers(0, len(batch) + 1)) :]
-    wanted = [*[1 if random.random() < 0.3 else size for size in kept], rows, columns]
+    """An array, and a permutation of its axes to a batch of matrices; some batch axes broadcast, some are absent."""
+    shared_axes = batch[int(random.integers(0, len(batch) + 1)) :]
+    wanted = [*[1 if random.random() < 0.3 else size for size in shared_axes], rows, columns]
     axes = np.arange(len(wanted)) if random.random() < 0.3 else random.permutation(len(wanted))
     return random.normal(size=[wanted[position] for position in np.argsort(axes)]), tuple(axes.tolist())
 
@@ -94,7 +94,7 @@ def _operand_slots(step: HostStep) -> list[Any]:
     return [step.operands[node.attribute("index")] for node in nodes]
 
 
-def test_heads_that_a_permutation_interleaves_are_read_where_they_lie() -> None:
+def test_interleaved_attention_heads_are_read_in_place() -> None:
     def scores(q: Node, k: Node) -> Node:  # (batch, position, head, channel)
         return ops.matmul(ops.permute(q, axes=(0, 2, 1, 3)), ops.permute(k, axes=(0, 2, 3, 1)))
 
@@ -104,13 +104,13 @@ def test_heads_that_a_permutation_interleaves_are_read_where_they_lie() -> None:
     assert (product.batch, product.first.steps, product.second.transposed) == ((8, 4), (2048, 32), True)
 
 
-def test_a_matrix_that_all_products_share_makes_one_large_product() -> None:
+def test_a_shared_right_operand_makes_the_batch_one_product() -> None:
     layer = trace(lambda x, w: ops.matmul(x, w), Tensor(f32, (8, 16, 32)), Tensor(f32, (32, 64)))
     product = product_of(layer)
     assert (product.batch, product.rows, product.columns) == ((), 128, 64)
 
 
-def test_what_has_neither_rows_nor_columns_in_one_piece_is_copied_first() -> None:
+def test_operands_without_contiguous_rows_or_columns_are_copied_first() -> None:
     def function(x: Node, w: Node) -> Node:
         return ops.matmul(ops.permute(x, axes=(2, 1, 0)), w)
 

@@ -1,4 +1,4 @@
-"""How plans use graphs, on a simulated driver: when nodes are updated, when graphs are built again and destroyed."""
+"""Graphs of plans on the simulated driver: when nodes are updated, and when graphs are rebuilt and destroyed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ VALUES = np.array([3.0, 1.0, 2.0, 5.0], np.float32)
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[SimulatedDriver]:
     before = set_default_cache(ObjectCache(CacheSettings(tmp_path)))
-    with simulated() as made:
-        yield made
+    with simulated() as simulated_driver:
+        yield simulated_driver
     set_default_cache(before)
 
 
@@ -69,7 +69,7 @@ def test_an_array_on_the_device_is_bound_in_place(driver: SimulatedDriver) -> No
     assert driver.count("cuGraphExecKernelNodeSetParams") == 2
 
 
-def test_a_graph_whose_node_cannot_be_changed_is_built_again(driver: SimulatedDriver) -> None:
+def test_a_graph_whose_node_cannot_be_updated_is_rebuilt(driver: SimulatedDriver) -> None:
     compiled = scaled()
     compiled(VALUES, 2.0)
     driver.refuse["cuGraphExecKernelNodeSetParams"] = Result.CUDA_ERROR_INVALID_VALUE
@@ -81,7 +81,7 @@ def test_a_graph_whose_node_cannot_be_changed_is_built_again(driver: SimulatedDr
     assert graph.counters.built == 2
 
 
-def test_a_library_call_with_other_addresses_is_captured_again(driver: SimulatedDriver) -> None:
+def test_a_library_call_with_new_addresses_is_captured_again(driver: SimulatedDriver) -> None:
     compiled = sorted_sums()
     (first, second) = DeviceArray.from_host(VALUES), DeviceArray.from_host(VALUES[::-1])
     near(compiled(first), np.sort(2 * VALUES) + VALUES)
@@ -90,7 +90,7 @@ def test_a_library_call_with_other_addresses_is_captured_again(driver: Simulated
     assert graph.counters.built == 1
 
 
-def test_addresses_that_come_in_turns_need_no_updates(driver: SimulatedDriver) -> None:
+def test_alternating_addresses_need_no_updates(driver: SimulatedDriver) -> None:
     compiled = sorted_sums()
     arrays = [DeviceArray.from_host(VALUES + number) for number in range(3)]
     for number in (0, 1, 2) * 3:
@@ -104,7 +104,7 @@ def test_addresses_that_come_in_turns_need_no_updates(driver: SimulatedDriver) -
     assert graph.counters.built == 3
 
 
-def test_addresses_that_never_come_back_share_one_executable(driver: SimulatedDriver) -> None:
+def test_addresses_that_do_not_recur_share_one_executable(driver: SimulatedDriver) -> None:
     compiled = sorted_sums()
     arrays = [DeviceArray.from_host(VALUES + number) for number in range(20)]
     for number, array in enumerate(arrays):
@@ -125,7 +125,7 @@ def test_numbers_reach_every_executable(driver: SimulatedDriver) -> None:
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_a_library_call_of_other_structure_builds_the_graph_again(driver: SimulatedDriver, refused: bool) -> None:
+def test_a_library_call_of_another_structure_rebuilds_the_graph(driver: SimulatedDriver, refused: bool) -> None:
     compiled = CudaFunction(trace(sorted_row, Tensor(f32, (4,))))
     near(compiled(DeviceArray.from_host(VALUES)), np.sort(VALUES))
     captured = driver.count("cuStreamEndCapture")
@@ -140,7 +140,7 @@ def test_a_library_call_of_other_structure_builds_the_graph_again(driver: Simula
     assert driver.count("cuStreamEndCapture") == captured + 1 + refused
 
 
-def test_a_failed_update_is_made_in_the_next_run(driver: SimulatedDriver) -> None:
+def test_a_failed_update_is_repeated_in_the_next_run(driver: SimulatedDriver) -> None:
     compiled = scaled()
     compiled(VALUES, 2.0)
     driver.refuse["cuGraphExecKernelNodeSetParams"] = Result.CUDA_ERROR_INVALID_VALUE
@@ -175,7 +175,7 @@ def test_host_steps_run_between_graphs(driver: SimulatedDriver) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_steps_that_reuse_memory_run_in_order(tmp_path: Path, seed: int) -> None:
-    """The driver runs nodes in a random order that their dependencies allow."""
+    """The driver runs nodes in a random order that respects their dependencies."""
 
     def function(x: Any) -> Any:
         for _ in range(6):

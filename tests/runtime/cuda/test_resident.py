@@ -1,4 +1,4 @@
-"""Tensors on a real GPU: data that stays there, copies that are counted, memory that is used again, other libraries."""
+"""Tensors on a real GPU: resident data, counted copies, reused memory, other libraries."""
 
 import gc
 import importlib
@@ -75,8 +75,8 @@ def test_batches_of_a_data_set_run_one_program() -> None:
     np.asarray((data[0:8] * 2.0).sum())
     before = lg.stats().programs_compiled
     for start in range(8, 40, 8):
-        found = np.asarray((data[start : start + 8] * 2.0).sum(axis=0))
-        np.testing.assert_allclose(found, (host[start : start + 8] * 2).sum(axis=0), rtol=1e-5, atol=1e-5)
+        actual = np.asarray((data[start : start + 8] * 2.0).sum(axis=0))
+        np.testing.assert_allclose(actual, (host[start : start + 8] * 2).sum(axis=0), rtol=1e-5, atol=1e-5)
     assert lg.stats().programs_compiled - before <= 1
 
 
@@ -97,29 +97,29 @@ def test_filling_data_of_the_device_leaves_it_there() -> None:
     assert made.device == doubled.device == "cuda"
 
 
-def test_memory_comes_back_when_tensors_die() -> None:
+def test_memory_is_returned_when_tensors_are_freed() -> None:
     x = lg.asarray(np.ones(1 << 22, np.float32)).to("cuda").execute()
     lg.execute(x * 3.0)
     gc.collect()
-    before, made = memory_in_use(), None
+    before, computed = memory_in_use(), None
     for factor in range(20):
-        made = x * (float(factor) + 0.123)
-        made.execute()
-    del made
+        computed = x * (float(factor) + 0.123)
+        computed.execute()
+    del computed
     gc.collect()
     after = memory_in_use()
     assert after[0] - before[0] < 1 << 20
     assert after[1] - before[1] < 1 << 27, "freed memory is used again"
 
 
-def test_no_memory_left_is_an_error_that_says_so() -> None:
+def test_out_of_memory_is_a_clear_error() -> None:
     with pytest.raises(DeviceError, match="out of memory"):
         DeviceMemory(1 << 50)
     assert DeviceMemory(1 << 20).size == 1 << 20
 
 
 @pytest.mark.parametrize("library", ["cupy", "torch"])
-def test_other_libraries_read_tensors_where_they_lie(library: str) -> None:
+def test_other_libraries_read_tensors_in_place(library: str) -> None:
     pytest.importorskip(library)
     other = importlib.import_module(library)
     values = RNG.normal(size=(5, 6)).astype(np.float32)
@@ -152,15 +152,15 @@ def test_results_on_the_device_are_not_overwritten_by_later_runs() -> None:
     assert second.numpy()[0] == 10.0
 
 
-def test_a_function_returns_what_it_was_given() -> None:
+def test_a_function_returns_its_arguments() -> None:
     compiled = CudaFunction(trace(lambda x: (x, x * 2.0, x), Tensor(f32, (4,))))
-    given = np.arange(4, dtype=np.float32)
-    for found in (compiled(given), [part.numpy() for part in compiled.on_device(given)]):
-        for part, wanted in zip(found, (given, given * 2, given), strict=True):
-            np.testing.assert_array_equal(part, wanted)
+    source = np.arange(4, dtype=np.float32)
+    for actual in (compiled(source), [part.numpy() for part in compiled.on_device(source)]):
+        for part, expected in zip(actual, (source, source * 2, source), strict=True):
+            np.testing.assert_array_equal(part, expected)
 
 
-def test_jit_runs_where_its_arguments_are() -> None:
+def test_jit_runs_on_the_device_of_its_arguments() -> None:
     function = lg.jit(lambda x, y: lg.sin(x) * y + y)
     x = RNG.normal(size=100).astype(np.float32)
     there = lg.asarray(x).to("cuda").execute()

@@ -1,4 +1,4 @@
-"""Rows that threads keep in registers, and scans that they share, on the simulated driver."""
+"""Rows in registers of threads, and shared scans, on the simulated driver."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ def test_rows_in_registers_give_the_bits_of_rows_in_memory(
     traced = trace(program, Tensor(element, shape))
     x = np.random.default_rng(0).normal(size=shape).astype(element.dtype)
     with simulated():
-        kept = CudaFunction(traced)(x)
-    np.testing.assert_allclose(kept, expected(x), rtol=1e-5, atol=1e-6)
+        in_registers = CudaFunction(traced)(x)
+    np.testing.assert_allclose(in_registers, expected(x), rtol=1e-5, atol=1e-6)
     assert any(nest.kept_points for nest in nests_of(traced))
-    # Blocks have other sizes with and without, so only rows of a warp add in the same order.
+    # The size of blocks differs with and without it, so only rows of a warp are summed in the same order.
     without = CUDA.without("keep_rows")
     assert not any(nest.kept_points for nest in nests_of(traced, without))
     monkeypatch.setattr(CudaFunction, "target", without)
     with simulated():
         from_memory = CudaFunction(traced)(x)
     if shape[1] <= 512:
-        np.testing.assert_array_equal(kept, from_memory)
+        np.testing.assert_array_equal(in_registers, from_memory)
     else:
-        np.testing.assert_allclose(kept, from_memory, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(in_registers, from_memory, rtol=1e-5, atol=1e-6)
 
 
 def test_a_row_is_read_once_and_needs_no_scratch_memory() -> None:
@@ -115,7 +115,7 @@ _SCANS = [(*kind, *shape, reverse) for kind in _KINDS for shape in _SHAPES for r
 
 @pytest.mark.parametrize(("kind", "exclusive", "shape", "axis", "reverse"), random.Random(0).sample(_SCANS, 16))
 @pytest.mark.parametrize("element", [f32, i32])
-def test_scans_that_threads_share_are_those_of_numpy(
+def test_scans_that_threads_share_equal_numpys(
     kind: str, shape: tuple[int, ...], axis: int, reverse: bool, exclusive: bool, element: Scalar
 ) -> None:
     numbers = np.random.default_rng(1)
@@ -138,7 +138,7 @@ def test_scans_that_threads_share_are_those_of_numpy(
     ((4096, 8192), 1, "block"), ((4096, 400), 1, "warp"), ((4096, 20), 1, "thread"), ((300, 8192), 0, "thread"),
     ((8192, 30), 0, "block"),
 ])  # fmt: skip
-def test_who_scans_a_row(shape: tuple[int, ...], axis: int, runner: str) -> None:
+def test_whether_a_thread_or_a_block_scans_a_row(shape: tuple[int, ...], axis: int, runner: str) -> None:
     traced = trace(
         lambda x: ops.cumulative(x, kind="sum", axis=axis, reverse=False, exclusive=False), Tensor(f32, shape)
     )
@@ -146,7 +146,7 @@ def test_who_scans_a_row(shape: tuple[int, ...], axis: int, runner: str) -> None
     assert nest.rows.by == runner
 
 
-def test_a_scan_that_is_not_associative_is_done_in_order() -> None:
+def test_a_scan_that_is_not_associative_runs_in_order() -> None:
     traced = trace(lambda a, b: ops.recurrence(a, b, axis=1, reverse=False), *[Tensor(f32, (4096, 8192))] * 2)
     assert nests_of(traced)[0].rows.by == "thread"
 

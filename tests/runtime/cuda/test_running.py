@@ -1,4 +1,4 @@
-"""Plans on a real GPU: results, what a changed argument costs, checks, what loops remember, memory."""
+"""Plans on a real GPU: results, the cost of changed arguments, checks, tapes, memory."""
 
 import gc
 from typing import Any
@@ -58,7 +58,7 @@ def test_an_array_of_the_device_is_used_in_place_and_rebound() -> None:
     assert graph.counters.nodes_updated == 2
 
 
-def test_an_array_of_the_device_that_does_not_fit_is_refused() -> None:
+def test_a_device_array_that_does_not_fit_is_rejected() -> None:
     with pytest.raises(UsageError, match="does not fit"):
         compile_function(scaled())(DeviceArray.from_host(np.zeros(4)), 1.0)
 
@@ -83,7 +83,7 @@ def test_where_the_largest_is() -> None:
     assert np.array_equal(compile_function(function)(values), np.argmax(values, axis=1))
 
 
-def test_a_softmax_with_rows_kept_by_their_block() -> None:
+def test_a_softmax_with_rows_in_registers_of_their_block() -> None:
     def softmax(x):  # type: ignore[no-untyped-def]
         most = ops.broadcast(ops.reduce(x, kind="max", axes=(1,)), shape=(300, 1000), axes=(0,))
         raised = ops.exp(x - most)
@@ -109,7 +109,7 @@ def test_a_failed_check_names_the_line_and_the_plan_goes_on() -> None:
 
 
 def remembering(iterations: int) -> Function:
-    """The derivative of a loop, which must remember every step of it."""
+    """The derivative of a loop, which keeps a tape of all its iterations."""
 
     def one(x):  # type: ignore[no-untyped-def]
         (y,) = make_for_loop(constant(iterations, i64), lambda i, y: ops.sin(y) + 0.5 * y, x)
@@ -118,7 +118,7 @@ def remembering(iterations: int) -> Function:
     return vjp(map_over(trace(one, f64, name="loop")))
 
 
-def test_a_loop_that_remembers_more_than_there_is_room_for_runs_again() -> None:
+def test_a_tape_overflow_repeats_the_run() -> None:
     function = remembering(3000)
     x, seed = RNG.normal(size=40), RNG.normal(size=40)
     plan = compile_function(function).plan({"n": 40})
@@ -127,14 +127,14 @@ def test_a_loop_that_remembers_more_than_there_is_room_for_runs_again() -> None:
     assert plan._tape_bytes > start
 
 
-def test_a_loop_that_remembers_more_than_the_device_may_hold_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tape_larger_than_the_device_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "_MAX_TAPE_BYTES", 1 << 20)
     function = remembering(1_000_000)
     with pytest.raises(DeviceError, match="the tapes of loops take more than"):
         compile_function(function)(np.zeros(40), np.zeros(40))
 
 
-def test_steps_of_the_host_lie_between_graphs() -> None:
+def test_host_steps_run_between_the_graphs_of_a_frame() -> None:
     def function(a):  # type: ignore[no-untyped-def]
         return ops.sin(ops.real(ops.eigvals(ops.cos(a))))
 
@@ -162,7 +162,7 @@ def test_a_large_gradient_is_that_of_the_reference() -> None:
     near(found[1], -100_000.0, 1e-6)
 
 
-def test_plans_that_are_dropped_give_their_memory_back() -> None:
+def test_dropped_plans_free_their_memory() -> None:
     x = np.ones(1_000_000, np.float32)
 
     def once(factor: float) -> None:
@@ -178,7 +178,7 @@ def test_plans_that_are_dropped_give_their_memory_back() -> None:
     assert memory_in_use() == before
 
 
-def test_tensors_are_computed_where_they_were_moved_to() -> None:
+def test_tensors_are_computed_on_the_device_they_were_moved_to() -> None:
     x = RNG.normal(size=(30, 40))
     moved = lg.asarray(x).to("cuda")
     result = (moved * 2.0 + 1.0).sum(axis=1)

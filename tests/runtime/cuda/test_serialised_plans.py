@@ -1,4 +1,4 @@
-"""Serialised plans for a GPU, on disk and back, and how libraries see operands: checked where there is no GPU."""
+"""Serialised plans for a GPU, on disk and back, and operand layouts of libraries. Needs no GPU."""
 
 from pathlib import Path
 from typing import Any
@@ -42,21 +42,21 @@ def own_cache(tmp_path: Path) -> Any:
 
 
 @needs_nvrtc
-def test_a_serialised_plan_comes_back_from_text_as_it_was(own_cache: None) -> None:
+def test_a_serialised_plan_survives_encoding(own_cache: None) -> None:
     serialised = serialise_plan(compile_plan(several_steps(), CUDA), "sm_90")
     data = encode(serialised)
     assert data is not None
-    found = decode(data)
-    assert found is not None
-    assert [site.message for kernel in found.kernels for site in kernel.sites] == ["integer division by zero"]
-    for one, other in zip(found.kernels, serialised.kernels, strict=True):
+    actual = decode(data)
+    assert actual is not None
+    assert [site.message for kernel in actual.kernels for site in kernel.sites] == ["integer division by zero"]
+    for one, other in zip(actual.kernels, serialised.kernels, strict=True):
         assert (one.slots, one.grid, one.code, one.scratch) == (other.slots, other.grid, other.code, other.scratch)
-    assert found.arguments == serialised.arguments
-    assert [s.dependencies for s in found.segments] == [s.dependencies for s in serialised.segments]  # type: ignore[union-attr]
+    assert actual.arguments == serialised.arguments
+    assert [s.dependencies for s in actual.segments] == [s.dependencies for s in serialised.segments]  # type: ignore[union-attr]
 
 
 @needs_nvrtc
-def test_a_serialised_plan_whose_code_is_gone_is_none(own_cache: None, tmp_path: Path) -> None:
+def test_decoding_a_plan_whose_code_was_evicted_returns_none(own_cache: None, tmp_path: Path) -> None:
     serialised = serialise_plan(compile_plan(several_steps(), CUDA), "sm_90")
     data = encode(serialised)
     assert data is not None
@@ -69,22 +69,22 @@ def test_a_serialised_plan_whose_code_is_gone_is_none(own_cache: None, tmp_path:
 
 
 @pytest.mark.parametrize("data", [b"nonsense", b"[]", b"[[], [], 0, 7]", b"[[], [], 0, [[[[{}], []]], 1]]"], ids=repr)
-def test_data_that_is_no_serialised_plan_is_none(data: bytes) -> None:
+def test_decoding_other_data_returns_none(data: bytes) -> None:
     assert decode(data) is None
 
 
 @needs_nvrtc
-def test_steps_of_the_host_stand_between_graphs_and_are_not_kept_on_disk(own_cache: None) -> None:
+def test_host_steps_separate_graphs_and_are_not_stored_on_disk(own_cache: None) -> None:
     function = trace(lambda a: ops.sin(ops.real(ops.eigvals(ops.cos(a)))), Tensor(f64, (4, 3, 3)))
     serialised = serialise_plan(compile_plan(function, CUDA), "sm_90")
     assert [isinstance(segment, SerialisedHostStep) for segment in serialised.segments] == [False, True, False]
     assert encode(serialised) is None
 
 
-def test_serialised_plans_of_other_devices_and_of_other_rounding_are_others() -> None:
+def test_serialised_plans_of_other_devices_or_rounding_have_other_keys() -> None:
     keys = {serialised_plan_key(b"f", {"n": 3}, a, ieee) for a in ("sm_90", "sm_100") for ieee in (False, True)}
     assert len(keys) == 4
 
 
-def test_a_library_that_is_not_here_is_none() -> None:
+def test_a_missing_library_is_none() -> None:
     assert shared_library("nothing", ("libnothing_at_all.so.9",)) is None

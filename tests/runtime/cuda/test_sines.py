@@ -42,12 +42,12 @@ def waves(x: np.ndarray) -> np.ndarray:
     text = "\n".join(library(_KERNEL, ieee=False, largest_slot=16))
     kernel = pyopencl.Program(context, as_opencl(text) + _KERNEL).build(["-cl-std=CL1.2"]).evaluate
     flags = pyopencl.mem_flags
-    given = pyopencl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x)
-    taken = pyopencl.Buffer(context, flags.WRITE_ONLY, 16 * len(x))
-    found = np.empty((len(x), 4), np.float32)
-    kernel(queue, (len(x),), None, given, taken)
-    pyopencl.enqueue_copy(queue, found, taken)
-    return found.T
+    input_buffer = pyopencl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x)
+    output_buffer = pyopencl.Buffer(context, flags.WRITE_ONLY, 16 * len(x))
+    actual = np.empty((len(x), 4), np.float32)
+    kernel(queue, (len(x),), None, input_buffer, output_buffer)
+    pyopencl.enqueue_copy(queue, actual, output_buffer)
+    return actual.T
 
 
 def test_sine_and_cosine_are_within_one_and_a_half_ulp_where_they_reduce_themselves() -> None:
@@ -57,10 +57,10 @@ def test_sine_and_cosine_are_within_one_and_a_half_ulp_where_they_reduce_themsel
     x = np.concatenate([near, near / 1e4, turns, 10.0 ** rng.uniform(-44, 4.8, 50_000)]).astype(np.float32)
     sine, cosine, *both = waves(x)
     exact = np.sin(x, dtype=np.float64), np.cos(x, dtype=np.float64)
-    for found, again, wanted in zip((sine, cosine), both, exact, strict=True):
-        last_place = np.spacing(np.abs(wanted).astype(np.float32)).astype(np.float64)
-        assert np.max(np.abs(found - wanted) / last_place) <= 1.5
-        np.testing.assert_array_equal(found, again)
+    for actual, again, expected in zip((sine, cosine), both, exact, strict=True):
+        last_place = np.spacing(np.abs(expected).astype(np.float32)).astype(np.float64)
+        assert np.max(np.abs(actual - expected) / last_place) <= 1.5
+        np.testing.assert_array_equal(actual, again)
 
 
 def test_zeros_keep_their_sign_and_infinity_has_no_sine() -> None:

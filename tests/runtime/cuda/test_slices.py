@@ -1,4 +1,4 @@
-"""Assignments to slices on the device: kernels write them, in place where nobody sees the old value."""
+"""Assignments to slices on the device: kernels write in place where the old value is unused."""
 
 from __future__ import annotations
 

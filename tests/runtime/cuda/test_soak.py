@@ -1,4 +1,4 @@
-"""Random edits of every kind on a simulated driver: the values are those of a fresh engine on the CPU."""
+"""Random edits of all kinds on a simulated driver: values equal those of a new engine on the CPU."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.runtime.cuda.simulate import COMPILER, simulated
 
 
 def soaked(seed: int, frames: int, every: int) -> tuple[int, set[str]]:
-    """How many values were compared, and the levels of the frames."""
+    """The number of compared values, and the levels of the frames."""
     soak, compared = Soak(seed, "cuda"), 0
     for number in range(1, frames + 1):
         if number % 4 == 0:
-            soak.toggle_profiling()  # whose times nobody looks at before graphs are made anew
+            soak.toggle_profiling()  # whose timings are not read before graphs are rebuilt
         soak.frame()
         if number % every == 0:
             compared += soak.compare("cpu")

@@ -1,4 +1,4 @@
-"""Sorting and searching on the device give what NumPy gives, without a step of the host, ties and NaN included."""
+"""Sorting and searching on the device equal NumPy's, with ties and NaN, without host steps."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to
 
 @pytest.fixture
 def driver() -> Iterator[SimulatedDriver]:
-    with simulated() as made:
-        yield made
+    with simulated() as simulated_driver:
+        yield simulated_driver
 
 
 def numbers(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     """Few different numbers, so that many are equal; zeros of both signs and NaN among floats."""
-    found = np.random.default_rng(len(shape)).integers(-3, 4, shape).astype(dtype)
-    if found.dtype.kind == "f":
-        found[found == 1] = -0.0
-        found[found == 3] = np.nan
-    return found
+    actual = np.random.default_rng(len(shape)).integers(-3, 4, shape).astype(dtype)
+    if actual.dtype.kind == "f":
+        actual[actual == 1] = -0.0
+        actual[actual == 3] = np.nan
+    return actual
 
 
 @needs_compiler
@@ -51,28 +51,28 @@ def numbers(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
         ("bool", (1, 9), 0, False),
     ],
 )
-def test_a_sort_is_that_of_numpy_with_equals_in_their_order(driver, dtype, shape, axis, descending):
+def test_a_sort_equals_numpys_stable_sort(driver, dtype, shape, axis, descending):
     values = numbers(dtype, shape)
-    given = Tensor(scalar_of_dtype(values.dtype), shape)
+    type = Tensor(scalar_of_dtype(values.dtype), shape)
 
     def both(x):
         return tuple(op(x, axis=axis, descending=descending, stable=True) for op in (sort, argsort))
 
-    found, order = CudaFunction(trace(both, given))(values)
-    turned = np.flip(values, axis) if descending else values
-    wanted = np.argsort(turned, axis=axis, kind="stable")
-    if descending:  # turned round before and after, so that equal elements keep their order
-        wanted = shape[axis] - 1 - np.flip(wanted, axis)
-    np.testing.assert_array_equal(order, wanted)
-    ordered = np.take_along_axis(values, wanted, axis)
-    np.testing.assert_array_equal(found, ordered)
-    np.testing.assert_array_equal(np.signbit(found.astype(float)), np.signbit(ordered.astype(float)))
-    assert driver.count("cuMemcpyDtoHAsync") == 2  # the results, and nothing on the way
+    actual, order = CudaFunction(trace(both, type))(values)
+    flipped = np.flip(values, axis) if descending else values
+    expected = np.argsort(flipped, axis=axis, kind="stable")
+    if descending:  # flipped before and after, so that equal elements keep their order
+        expected = shape[axis] - 1 - np.flip(expected, axis)
+    np.testing.assert_array_equal(order, expected)
+    ordered = np.take_along_axis(values, expected, axis)
+    np.testing.assert_array_equal(actual, ordered)
+    np.testing.assert_array_equal(np.signbit(actual.astype(float)), np.signbit(ordered.astype(float)))
+    assert driver.count("cuMemcpyDtoHAsync") == 2  # only the results
 
 
 @needs_compiler
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_search_is_that_of_numpy(driver, side):
+def test_a_search_equals_numpys(driver, side):
     ordered, values = np.sort(numbers("float32", (21,))), numbers("float32", (4, 5))
     function = trace(lambda a, b: searchsorted(a, b, side=side), Tensor(f32, (21,)), Tensor(f32, (4, 5)))
     np.testing.assert_array_equal(CudaFunction(function)(ordered, values), np.searchsorted(ordered, values, side))
@@ -99,8 +99,8 @@ def test_a_sort_in_a_loop_is_part_of_one_launch(driver):
 
 
 @needs_compiler
-def test_sorts_inside_and_outside_of_a_region_take_turns(driver, monkeypatch):
-    """They share the memory that passes write to, as calls of one library do."""
+def test_sorts_inside_and_outside_a_region_do_not_overlap(driver, monkeypatch):
+    """They share the memory of passes, like the calls of a library."""
     graphs = []
     instantiate = SimulatedDriver.cuGraphInstantiate
     monkeypatch.setattr(
@@ -128,7 +128,7 @@ def test_sorts_inside_and_outside_of_a_region_take_turns(driver, monkeypatch):
 @needs_compiler
 def test_neighbours_are_found_without_the_host(driver):
     points = np.random.default_rng(1).uniform(0, 2, (23, 2)).astype(np.float32)
-    found = []
+    actual = []
     for name in ("cpu", "cuda"):
         engine = Engine(name)
         near = engine.add(neighbour_block(capacity=6))
@@ -137,8 +137,8 @@ def test_neighbours_are_found_without_the_host(driver):
         driver.calls.clear()
         assert engine.step().ok, engine.frame.problems
         assert "cuStreamSynchronize" not in driver.calls
-        found.append([engine.read(pin) for pin in near.outputs.values()])
-    for here, there in zip(*found, strict=True):
+        actual.append([engine.read(pin) for pin in near.outputs.values()])
+    for here, there in zip(*actual, strict=True):
         np.testing.assert_array_equal(here, there)
 
 

@@ -1,4 +1,4 @@
-"""What stands in for the driver and for NVRTC: nothing of one driver reaches the next, and threads share a compiler."""
+"""The simulated driver and compiler: drivers share no state, and threads share a compiler."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ extern "C" __global__ void kernel_KIND(const Arguments a) {}
 
 
 @needs_compiler
-def test_threads_that_compile_at_once_make_the_header_once(tmp_path, monkeypatch):
+def test_threads_that_compile_concurrently_write_the_header_once(tmp_path, monkeypatch):
     monkeypatch.setattr(simulated_driver, "_FOLDER", type("Folder", (), {"name": str(tmp_path)}))
-    inner, made, others = simulated_driver._compiler, [], []
+    inner, compilers, others = simulated_driver._compiler, [], []
 
     def compiler(*options):
         if "c++-header" in options:
-            made.append(options)
-            if len(made) == 1:  # while it is made, another thread asks for it
+            compilers.append(options)
+            if len(compilers) == 1:  # another thread requests it during the compilation
                 others.append(threading.Thread(target=simulated_driver._compiled_shim))
                 others[0].start()
                 others[0].join(0.1)
@@ -43,11 +43,11 @@ def test_threads_that_compile_at_once_make_the_header_once(tmp_path, monkeypatch
     monkeypatch.setattr(simulated_driver, "_compiler", compiler)
     simulated_driver._compiled_shim()
     others[0].join()
-    assert len(made) == 1
+    assert len(compilers) == 1
 
 
 @needs_compiler
-def test_threads_that_compile_the_same_kernel_each_find_it_whole(tmp_path, monkeypatch):
+def test_threads_that_compile_the_same_kernel_all_get_complete_code(tmp_path, monkeypatch):
     monkeypatch.setattr(simulated_driver, "_KERNELS", tmp_path)
     written = []
     inner = simulated_driver._compiler
@@ -58,21 +58,21 @@ def test_threads_that_compile_the_same_kernel_each_find_it_whole(tmp_path, monke
 
     monkeypatch.setattr(simulated_driver, "_compiler", compiler)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: compile_source(SOURCE, "sm_90"), range(4)))
-    path = Path(found[0].split(b" ")[1][1:].decode())
-    assert len(set(found)) == 1
+        actual = list(pool.map(lambda _: compile_source(SOURCE, "sm_90"), range(4)))
+    path = Path(actual[0].split(b" ")[1][1:].decode())
+    assert len(set(actual)) == 1
     assert path.exists()
-    assert path not in written  # nobody sees it half written
+    assert path not in written  # no thread sees it incomplete
 
 
 @needs_compiler
-def test_what_one_driver_made_is_not_used_with_the_next():
+def test_objects_of_one_driver_are_not_used_with_the_next():
     values = np.array([3, 1, 2], np.float32)
     function = trace(lambda x: sort(x, axis=0, descending=False, stable=True), Tensor(f32, (3,)))
     for _ in range(2):
         with simulated() as driver:
             np.testing.assert_array_equal(CudaFunction(function)(values), [1, 2, 3])
-            assert driver.count("cuStreamCreate") == 2  # all work goes to one, and a sort is captured on the other
+            assert driver.count("cuStreamCreate") == 2  # one for all work, one to capture sorts
 
 
 def test_memory_that_outlives_its_driver_is_not_given_to_the_next():

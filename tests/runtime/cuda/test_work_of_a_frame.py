@@ -1,4 +1,4 @@
-"""What a frame of many kernels costs the host: it depends on what changed, not on how many there are."""
+"""The host's work for a frame of many kernels depends on the number of changes, not of kernels."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ chain = partial(chain_of_blocks, backend="cuda")
 
 @pytest.fixture
 def driver() -> Iterator[SimulatedDriver]:
-    with simulated() as made:
-        yield made
+    with simulated() as simulated_driver:
+        yield simulated_driver
 
 
 class Walks(dict):
-    """A dictionary that counts how often all of it is looked at or copied."""
+    """A dictionary that counts iterations and copies."""
 
     count = 0
 
@@ -58,14 +58,14 @@ class Walks(dict):
 
 
 def watch_walks(engine: Engine) -> None:
-    """Puts counting dictionaries in the place of those that have an entry for each step or buffer."""
-    known = engine._runtime.compilation
-    assert known is not None
-    assert known.plan is not None
+    """Replaces the dictionaries with an entry for each step or buffer by counting ones."""
+    compilation = engine._runtime.compilation
+    assert compilation is not None
+    assert compilation.plan is not None
     for owner, names in (
-        (known.plan, ("steps", "buffers", "parameters", "contents")),
-        (known.network, ("nodes",)),
-        (known.shapes, ("bodies", "types", "inputs")),
+        (compilation.plan, ("steps", "buffers", "parameters", "contents")),
+        (compilation.network, ("nodes",)),
+        (compilation.shapes, ("bodies", "types", "inputs")),
         (engine._running, ("bound",)),
     ):
         for name in names:
@@ -73,14 +73,14 @@ def watch_walks(engine: Engine) -> None:
     Walks.count = 0
 
 
-def hot_calls(engine: Engine, own: Any) -> int:
+def hot_calls(engine: Engine, edited_block: Any) -> int:
     """Calls of livegrad's own functions in `set` and `step`."""
 
     def frame(gain: float) -> None:
-        own.home.set(own["gain"], gain)
+        edited_block.home.set(edited_block["gain"], gain)
         engine.step()
 
-    for gain in (3.0, 4.0, 5.0):  # the long way, then what there is to remember, then the short way
+    for gain in (3.0, 4.0, 5.0):  # the general path, then the path that records, then the fast path
         frame(gain)
     package = str(Path(livegrad.__file__).parent)
     return min(calls_of(lambda gain=gain: frame(gain), package) for gain in (6.0, 7.0, 8.0))
@@ -89,85 +89,88 @@ def hot_calls(engine: Engine, own: Any) -> int:
 def test_a_hot_number_costs_a_few_calls_whether_one_kernel_is_stale_or_all(driver):
     counts = []
     for length in (3, 40):
-        engine, made = chain(length)
-        counts += [hot_calls(engine, made[0]), hot_calls(engine, made[-1])]
+        engine, blocks = chain(length)
+        counts += [hot_calls(engine, blocks[0]), hot_calls(engine, blocks[-1])]
         assert engine.frame.level is Level.HOT
-        assert engine.frame.changes[made[-1].name].cause == f"b{length - 1}.gain: 7.0 → 8.0"
-        np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 8 * 8 * 2.0 ** (length - 2))
+        assert engine.frame.changes[blocks[-1].name].cause == f"b{length - 1}.gain: 7.0 → 8.0"
+        np.testing.assert_array_equal(engine.read(blocks[-1]), NUMBERS * 8 * 8 * 2.0 ** (length - 2))
     assert len(set(counts)) == 1
     assert counts[0] <= 14
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_an_edit_of_code_looks_at_its_block_only(driver, nested):
-    engine, made = chain(12, nested)
-    bodies = [replace_body(made[6], lambda x, gain=2.0: x + gain), replace_body(made[6], lambda x, gain=2.0: x * gain)]
-    made[6].home.edit(made[6], bodies[0])
+def test_an_edit_of_code_inspects_only_its_block(driver, nested):
+    engine, blocks = chain(12, nested)
+    bodies = [
+        replace_body(blocks[6], lambda x, gain=2.0: x + gain),
+        replace_body(blocks[6], lambda x, gain=2.0: x * gain),
+    ]
+    blocks[6].home.edit(blocks[6], bodies[0])
     engine.step()
     watch_walks(engine)
-    made[6].home.edit(made[6], bodies[1])
+    blocks[6].home.edit(blocks[6], bodies[1])
     driver.calls.clear()
     assert engine.step().level is Level.CODE
     assert Walks.count == 0
     assert "cuGraphInstantiate" not in driver.calls
     assert driver.count("cuGraphExecKernelNodeSetParams") == 1
-    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 2.0**12)
+    np.testing.assert_array_equal(engine.read(blocks[-1]), NUMBERS * 2.0**12)
 
 
-def test_an_edit_that_fails_leaves_what_was_compiled_as_it_was(driver):
-    engine, made = chain(4)
-    known = engine._runtime.compilation
-    assert known is not None
-    assert known.plan is not None
-    kept = (known.plan.steps, known.shapes.bodies, known.network.nodes)
-    before = [{key: id(value) for key, value in own.items()} for own in kept]
-    for _ in range(2):  # by itself, then with the edit that was refused before it
-        made[1].home.edit(made[1], replace_body(made[1], lambda x, gain=2.0: x.nothing()))
+def test_a_failed_edit_does_not_change_the_compilation(driver):
+    engine, blocks = chain(4)
+    compilation = engine._runtime.compilation
+    assert compilation is not None
+    assert compilation.plan is not None
+    tables = (compilation.plan.steps, compilation.shapes.bodies, compilation.network.nodes)
+    before = [{key: id(value) for key, value in table.items()} for table in tables]
+    for _ in range(2):  # alone, and then after the rejected edit
+        blocks[1].home.edit(blocks[1], replace_body(blocks[1], lambda x, gain=2.0: x.nothing()))
         assert not engine.step().ok
-        assert [{key: id(value) for key, value in own.items()} for own in kept] == before
-    made[1].home.edit(made[1], replace_body(made[1], lambda x, gain=2.0: x * gain))
+        assert [{key: id(value) for key, value in table.items()} for table in tables] == before
+    blocks[1].home.edit(blocks[1], replace_body(blocks[1], lambda x, gain=2.0: x * gain))
     assert engine.step().ok
-    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 16)
+    np.testing.assert_array_equal(engine.read(blocks[-1]), NUMBERS * 16)
 
 
 def test_another_default_in_new_code_is_the_value_of_the_pin(driver):
-    engine, made = chain(3)
+    engine, blocks = chain(3)
     for default, factor in ((2.0, 8.0), (5.0, 20.0), (-0.0, -0.0)):
-        edited = replace_body(made[1], eval(f"lambda x, gain={default!r}: x * gain"))
-        made[1].home.edit(made[1], edited)
+        edited = replace_body(blocks[1], eval(f"lambda x, gain={default!r}: x * gain"))
+        blocks[1].home.edit(blocks[1], edited)
         assert engine.step().ok
-        np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * factor)
-    engine.set(made[1]["gain"], 3.0)
+        np.testing.assert_array_equal(engine.read(blocks[-1]), NUMBERS * factor)
+    engine.set(blocks[1]["gain"], 3.0)
     engine.step()
-    made[1].home.edit(made[1], replace_body(made[1], lambda x, gain=9.0: x * gain + 1.0))
-    engine.step()  # what was set stays
-    np.testing.assert_array_equal(engine.read(made[-1]), (NUMBERS * 6 + 1) * 2)
+    blocks[1].home.edit(blocks[1], replace_body(blocks[1], lambda x, gain=9.0: x * gain + 1.0))
+    engine.step()  # the set value stays
+    np.testing.assert_array_equal(engine.read(blocks[-1]), (NUMBERS * 6 + 1) * 2)
 
 
-def test_an_edge_that_changes_is_the_only_thing_that_is_compiled_and_bound_anew(driver, monkeypatch):
-    engine, made = chain(12)
+def test_a_changed_edge_recompiles_and_rebinds_nothing_else(driver, monkeypatch):
+    engine, blocks = chain(12)
     source = engine.add(block(lambda x: x + 1.0, name="source"))
     engine.set(source["x"], NUMBERS)
     engine.step()
     done: list[str] = []
 
     def counted(module: Any, name: str, of: Any) -> None:
-        own = getattr(module, name)
+        original = getattr(module, name)
 
-        def call(*given: Any, **named: Any) -> Any:
-            done.append(f"{name} {of(given).key}")
-            return own(*given, **named)
+        def call(*arguments: Any, **named: Any) -> Any:
+            done.append(f"{name} {of(arguments).key}")
+            return original(*arguments, **named)
 
         monkeypatch.setattr(module, name, call)
 
-    counted(propagate, "specialize_node", lambda given: given[0])
-    counted(wire, "wire_node", lambda given: given[0])
-    counted(executable, "bind_step", lambda given: given[1])
+    counted(propagate, "specialize_node", lambda arguments: arguments[0])
+    counted(wire, "wire_node", lambda arguments: arguments[0])
+    counted(executable, "bind_step", lambda arguments: arguments[1])
     assert bind_steps.bind_step is not executable.bind_step
-    engine.connect(source, made[6]["x"])
+    engine.connect(source, blocks[6]["x"])
     assert engine.step().level is Level.COLD
-    # `source` has another level than before, for nothing else; the blocks below have other levels too.
+    # The levels of `source` and of the blocks below it change.
     assert {entry.split()[1] for entry in done if entry.startswith("specialize")} == {"b6"}
     assert {entry.split()[1] for entry in done if entry.startswith("bind")} == {"b6"}
-    np.testing.assert_array_equal(engine.read(made[-1]), (NUMBERS + 1) * 2.0**6)
+    np.testing.assert_array_equal(engine.read(blocks[-1]), (NUMBERS + 1) * 2.0**6)
     assert engine.frame.ran == tuple(f"b{number}" for number in range(6, 12))

@@ -294,4 +294,4 @@ def _wrap_result(node: Node, type: FrontType, lifted: bool) -> Any:
         node = broadcast_to(node, ())
     if not isinstance(node.type, ir.Tensor):
         raise UsageError(f"a {describe(type)} cannot be a lazy result", where=caller_origin())
-    return wrap(make_strong(node))  # the function's result type is not weak
+    return wrap(make_strong(node))  # the result type of the function is not weak

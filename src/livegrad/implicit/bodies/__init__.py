@@ -1,1 +1,1 @@
-"""Parts: bodies given by functions of position; shapes, pictures, slices and pruned evaluation."""
+"""Parts: bodies defined by functions of position. Shapes, evaluation, pruning, rendering and slicing."""

@@ -92,9 +92,9 @@ def clip_and_fit(part: Part) -> Part:
     return replace(tight, arguments=(*part.arguments, *_clipping_arguments(nearby, _estimate_gradient(nearby))))
 
 
-def _clipping_arguments(part: Part, slope: float) -> tuple[Any, ...]:
+def _clipping_arguments(part: Part, gradient: float) -> tuple[Any, ...]:
     dtype = part.element.dtype
-    return part.low.astype(dtype), part.high.astype(dtype), dtype.type(slope)
+    return part.low.astype(dtype), part.high.astype(dtype), dtype.type(gradient)
 
 
 def _estimate_gradient(part: Part) -> float:
@@ -123,9 +123,9 @@ def _clip_function(function: Function) -> Function:
     """Clips a function to a box, with three more parameters: the low and high corners, and the gradient length."""
     vector = function.parameter_types[0]
     position, low, high = (input_node(Key(name), vector) for name in ("position", "low", "high"))
-    slope = input_node(Key("slope"), scalar_of(vector) or f32)
+    gradient = input_node(Key("slope"), scalar_of(vector) or f32)
     others = [input_node(Key("argument"), type) for type in function.parameter_types[1:]]
     value = ops.call(position, *others, function=function)
     for coordinate, lower, upper in zip(*map(members_of, (position, low, high)), strict=True):
-        value = ops.max(value, ops.max(lower - coordinate, coordinate - upper) * slope)
-    return make_function(f"{function.name}.clipped", [position, *others, low, high, slope], [value])
+        value = ops.max(value, ops.max(lower - coordinate, coordinate - upper) * gradient)
+    return make_function(f"{function.name}.clipped", [position, *others, low, high, gradient], [value])

@@ -121,13 +121,13 @@ def _interval_flags(choices: Choices) -> tuple[bool, ...]:
     return tuple(index < _AXES for index in range(len(choices.values.parameters)))
 
 
-def _map_over_points(function: Function, coordinates: int, others: int) -> Function:
+def _map_over_points(function: Function, coordinates: int, argument_count: int) -> Function:
     """Maps a function of (coordinates, others, mask words) over arrays of coordinates and words; others are shared."""
-    mask_words = len(function.parameters) - coordinates - others
-    order = [*range(coordinates), *range(coordinates + others, coordinates + others + mask_words)]
-    order += range(coordinates, coordinates + others)
+    mask_words = len(function.parameters) - coordinates - argument_count
+    order = [*range(coordinates), *range(coordinates + argument_count, coordinates + argument_count + mask_words)]
+    order += range(coordinates, coordinates + argument_count)
     reordered = rearrange_signature(function, order)
-    return map_over(reordered, (*[True] * (coordinates + mask_words), *[False] * others))
+    return map_over(reordered, (*[True] * (coordinates + mask_words), *[False] * argument_count))
 
 
 def is_inside(

@@ -42,7 +42,7 @@ _CHUNK = 1 << 18
 MAX_BOXES = 1 << 24  # at one level; each takes about a hundred bytes while it is evaluated
 
 
-def ignore_progress(what: str, share: float) -> None:
+def ignore_progress(stage: str, fraction: float) -> None:
     """The default progress callback, which does nothing."""
 
 
@@ -110,7 +110,7 @@ def _compile_box_rotation(dtype: np.dtype[Any]) -> Any:
 
 
 def _compile_over_arrays(name: str, inputs: Sequence[list[Node]], results: Sequence[Node], dtype: np.dtype[Any]) -> Any:
-    """Compiles a function over arrays of the first inputs; the others are shared. Rounding keeps bounds valid."""
+    """Compiles a function over arrays of the first inputs. Rounding results is monotonic and keeps bounds valid."""
     mapped, *others = inputs
     shared = [node for nodes in others for node in nodes]
     rounded = [ops.cast(result, type=scalar_of_dtype(dtype)) for result in results]

@@ -147,9 +147,9 @@ class Shape:
         def field(p: Node) -> Node:
             # Rotate the point by the inverse rotation.
             cosine, sine = ops.cos(angle_node), -ops.sin(angle_node)
-            along = axis_node * ops.splat(ops.dot(axis_node, p) * (1.0 - cosine), type=_VECTOR)
-            across = ops.cross(axis_node, p) * ops.splat(sine, type=_VECTOR)
-            return self.field(p * ops.splat(cosine, type=_VECTOR) + across + along)
+            parallel = axis_node * ops.splat(ops.dot(axis_node, p) * (1.0 - cosine), type=_VECTOR)
+            perpendicular = ops.cross(axis_node, p) * ops.splat(sine, type=_VECTOR)
+            return self.field(p * ops.splat(cosine, type=_VECTOR) + perpendicular + parallel)
 
         return Shape(field)
 

@@ -24,9 +24,9 @@ from livegrad.implicit.bodies.pruning import (
     find_blocks,
     ignore_progress,
 )
-from livegrad.implicit.meshing.feature_size import cell_size, require_resolved
-from livegrad.implicit.meshing.surface_points import roots
-from livegrad.implicit.meshing.thin_walls import find_cells, warn_of_losses
+from livegrad.implicit.meshing.feature_size import choose_cell_size, require_resolved
+from livegrad.implicit.meshing.surface_points import compile_roots
+from livegrad.implicit.meshing.thin_walls import find_cells, warn_about_losses
 from livegrad.implicit.nodes.shape_arguments import finite_number
 
 _BLOCK = 16
@@ -100,7 +100,7 @@ def slice_part(
     height = finite_number(height, "height")
     progress("compiling", 0.0)
     part = clip_and_fit(part)
-    cell = cell_size(part, feature_size)
+    cell = choose_cell_size(part, feature_size)
     bounds = IntervalBounds(part.function, part.arguments, part.element.dtype, height)
     cells = find_cells(
         bounds,
@@ -121,7 +121,7 @@ def slice_part(
     loops = _join_loops(point_indices[: len(starts)], point_indices[len(starts) :], len(keys))
     progress("done", 1.0)
     contours = Slice(float(height), tuple(points[loop] for loop in loops), part.low[:2].copy(), part.high[:2].copy())
-    warn_of_losses("slice", "an area of", contours.area(), cells)
+    warn_about_losses("slice", "an area of", contours.area(), cells)
     return contours
 
 
@@ -187,8 +187,8 @@ def _locate_crossings(part: Part, lattice: Lattice, keys: NDArray[np.int64], hei
         *(np.ascontiguousarray((start + step)[:, axis], dtype) for axis in range(2)),
         level,
     ]
-    share = run_in_batches(roots(part.function), sides, part.arguments).astype(np.float64)
-    return start + step * np.clip(share, 1e-3, 1.0 - 1e-3)[:, None]
+    fraction = run_in_batches(compile_roots(part.function), sides, part.arguments).astype(np.float64)
+    return start + step * np.clip(fraction, 1e-3, 1.0 - 1e-3)[:, None]
 
 
 def _join_loops(starts: NDArray[np.int64], ends: NDArray[np.int64], point_count: int) -> list[NDArray[np.int64]]:

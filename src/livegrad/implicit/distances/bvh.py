@@ -99,11 +99,11 @@ def find_nearest(leaves: int, lower_bound: Callable[[Node], Node], distance: Cal
             best,
         )
         is_nearer = leaf_distance < best
-        left = ops.select(is_leaf, one, node) * two
-        left_bound, right_bound = lower_bound(left), lower_bound(left + one)
+        left_child = ops.select(is_leaf, one, node) * two
+        left_bound, right_bound = lower_bound(left_child), lower_bound(left_child + one)
         is_right_first = right_bound < left_bound
         descends = ~is_leaf & (ops.min(left_bound, right_bound) < best)
-        child = ops.select(is_right_first, left + one, left)
+        child = ops.select(is_right_first, left_child + one, left_child)
         sibling_bit = ops.select(ops.max(left_bound, right_bound) < best, one, zero)
         # Return to the deepest pending sibling: its level is the index of the lowest set bit.
         lowest_bit = ops.bit_and(pending, -pending)

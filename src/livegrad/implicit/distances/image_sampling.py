@@ -45,14 +45,14 @@ def _apply_tile_style(coordinate: Node, style: str) -> Node:
     return ops.clamp(coordinate, filled(0.0, coordinate.type), filled(1.0, coordinate.type))
 
 
-def _to_index(whole: Node) -> Node:
-    return ops.cast(whole, type=i32)
+def _to_index(integral: Node) -> Node:
+    return ops.cast(integral, type=i32)
 
 
-def _clamp_index(whole: Node, size: int) -> Node:
+def _clamp_index(integral: Node, size: int) -> Node:
     """Clamps an integral float to valid indices; NaN becomes 0."""
-    last = filled(float(size - 1), whole.type)
-    return ops.min(ops.max(filled(0.0, whole.type), whole), last)
+    last = filled(float(size - 1), integral.type)
+    return ops.min(ops.max(filled(0.0, integral.type), integral), last)
 
 
 def _nearest_sample(coordinate: Node, size: int) -> Axis:

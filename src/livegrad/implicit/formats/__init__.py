@@ -1,4 +1,4 @@
-"""Files of parts and shapes, read and written: 3MF packages, `.vm` tapes, STL meshes, SVG contours, PNG images."""
+"""Readers and writers of files: 3MF packages, `.vm` tapes, STL meshes, SVG contours, PNG images and animations."""
 
 from livegrad.implicit.formats.animation import save_animation
 from livegrad.implicit.formats.errors import FormatError, FormatWarning

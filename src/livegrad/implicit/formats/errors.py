@@ -1,4 +1,4 @@
-"""Errors of file readers and writers."""
+"""Errors and warnings of file readers and writers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from livegrad.diagnostics import LivegradError, MissingFileError
 
 
 class FormatError(LivegradError):
-    """A file is not valid for its format, or a format cannot represent a value.
+    """A file is invalid, or a format cannot represent a value.
 
-    >>> str(FormatError("not a 3MF file", found="a text"))
-    'not a 3MF file: found a text'
+    >>> str(FormatError("not a 3MF file", found="a JPEG file"))
+    'not a 3MF file: found a JPEG file'
     """
 
     code = "format"
@@ -21,10 +21,10 @@ class _MissingFormatFile(FormatError, MissingFileError):
     """A file to read does not exist."""
 
 
-def unreadable(path: str | os.PathLike[str], error: OSError) -> FormatError:
-    """The error for a file that cannot be read.
+def read_error(path: str | os.PathLike[str], error: OSError) -> FormatError:
+    """Creates the error for a file that cannot be read.
 
-    >>> str(unreadable("box.stl", FileNotFoundError(2, "No such file or directory")))
+    >>> str(read_error("box.stl", FileNotFoundError(2, "No such file or directory")))
     'there is no file `box.stl`; check the path'
     """
     if not isinstance(error, FileNotFoundError):
@@ -35,7 +35,7 @@ def unreadable(path: str | os.PathLike[str], error: OSError) -> FormatError:
 
 
 class FormatWarning(UserWarning):
-    """A file was read although it violates a rule, or was only partly read.
+    """A file was read although it violates a rule, or was read only in part.
 
     >>> issubclass(FormatWarning, UserWarning)
     True

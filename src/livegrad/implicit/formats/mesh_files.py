@@ -1,4 +1,4 @@
-"""Mesh and contour files: reads and writes binary STL, writes 3MF and SVG; all writes are atomic."""
+"""Reads and writes meshes as binary STL, and writes meshes as 3MF and contours as SVG. All writes are atomic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from livegrad.diagnostics import caller_origin
 from livegrad.implicit.bodies.slicing import Slice
-from livegrad.implicit.formats.errors import FormatError, unreadable
+from livegrad.implicit.formats.errors import FormatError, read_error
 from livegrad.implicit.formats.threemf import save_3mf
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.resources import TriangleMesh
@@ -44,7 +44,7 @@ def save_stl(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
 
 
 def save_mesh(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
-    """Writes a mesh as `.stl` or `.3mf`, depending on the file name.
+    """Writes a mesh as `.stl` or `.3mf`, by the extension of the path.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "box.3mf")
@@ -62,7 +62,7 @@ def save_mesh(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
 
 
 def load_stl(path: str | os.PathLike[str]) -> TriangleMesh:
-    """Reads a mesh from a binary STL file and merges equal corners into vertices.
+    """Reads a mesh from a binary STL file. Equal corners of triangles become one vertex.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -74,7 +74,7 @@ def load_stl(path: str | os.PathLike[str]) -> TriangleMesh:
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise read_error(path, error) from None
     count = int(np.frombuffer(data[80:84], "<u4")[0]) if len(data) >= 84 else -1
     if count < 0 or len(data) != 84 + count * _TRIANGLE.itemsize:
         raise FormatError(f"`{file.name}` is not a binary STL file", found=f"{len(data)} bytes")

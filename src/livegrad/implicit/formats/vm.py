@@ -1,4 +1,4 @@
-"""Reads `.vm` tapes, text files with one operation per line, as a function of the value IR or as a part."""
+"""Reads `.vm` tapes, text files with one operation per line, as functions of the value IR or as parts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from livegrad import ops
 from livegrad.diagnostics import TextOrigin
 from livegrad.implicit.bodies.part import Part
-from livegrad.implicit.formats.errors import FormatError, unreadable
+from livegrad.implicit.formats.errors import FormatError, read_error
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Scalar, Vector, f32
 from livegrad.ops.aggregate import members_of
 
-_MOST_BYTES = 1 << 27
+_MAX_BYTES = 1 << 27
 _VARIABLES = {"var-x": 0, "var-y": 1, "var-z": 2}
 _OPS: dict[str, tuple[int, Callable[..., Node]]] = {
     "add": (2, ops.add),
@@ -53,7 +53,7 @@ _OPS: dict[str, tuple[int, Callable[..., Node]]] = {
 
 
 def parse_vm(text: str, name: str = "shape", *, element: Scalar = f32) -> Function:
-    """The function of position that a tape computes; the last line is its value.
+    """Parses a tape to a function of position. The last line is its value.
 
     >>> parse_vm("x var-x\\none const 1\\nd sub x one")
     <function shape(vec<f32, 3>) -> f32>
@@ -68,18 +68,18 @@ def parse_vm(text: str, name: str = "shape", *, element: Scalar = f32) -> Functi
             continue
         where = TextOrigin(name, line_number)
         if len(fields) < 2 or fields[0] in values:
-            raise FormatError("not a line of a tape", where=where, expected="`name op operands`", found=line[:60])
-        last = values[fields[0]] = _value(fields[1], fields[2:], values, coordinates, element, where)
+            raise FormatError("invalid line of a tape", where=where, expected="`name op operands`", found=line[:60])
+        last = values[fields[0]] = _parse_operation(fields[1], fields[2:], values, coordinates, element, where)
     if last is None:
         raise FormatError(f"`{name}` is empty")
     return make_function(name, [position], [last])
 
 
-def _value(
+def _parse_operation(
     op: str, operands: list[str], values: dict[str, Node], coordinates: list[Node], element: Scalar, where: TextOrigin
 ) -> Node:
     if op == "const":
-        return constant(_number(operands, where), element)
+        return constant(_parse_constant(operands, where), element)
     if op in _VARIABLES and not operands:
         return coordinates[_VARIABLES[op]]
     rule = _OPS.get(op)
@@ -93,14 +93,14 @@ def _value(
     return rule[1](*[values[operand] for operand in operands])
 
 
-def _number(operands: list[str], where: TextOrigin) -> float:
+def _parse_constant(operands: list[str], where: TextOrigin) -> float:
     try:
         (text,) = operands
         value = float(np.float32(text))
     except (ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value):
-        raise FormatError("not a constant", where=where, found=" ".join(operands)[:60])
+        raise FormatError("invalid constant", where=where, found=" ".join(operands)[:60])
     return value
 
 
@@ -116,12 +116,12 @@ def load_vm(path: str | os.PathLike[str], bounds: Any = ((-1, -1, -1), (1, 1, 1)
     """
     file = Path(path)
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise FormatError(f"`{file.name}` is too large for a tape", expected=f"at most {_MOST_BYTES} bytes")
+        if file.stat().st_size > _MAX_BYTES:
+            raise FormatError(f"`{file.name}` is too large for a tape", expected=f"at most {_MAX_BYTES} bytes")
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise read_error(path, error) from None
     except UnicodeDecodeError:
-        raise FormatError(f"`{file.name}` is not text") from None
+        raise FormatError(f"`{file.name}` is not UTF-8 text") from None
     low, high = bounds
     return Part(parse_vm(text, file.name, element=element), (), low, high, file.stem)

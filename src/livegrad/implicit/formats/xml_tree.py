@@ -1,6 +1,6 @@
-"""Parses untrusted XML to a small tree with line numbers; no entities, bounded depth and size.
+"""Parses untrusted XML to a tree with line numbers, without entities and with limits for depth and size.
 
-The 3MF reader walks it. Rows of vertices and triangles are stored as plain numbers, for meshes with millions of them.
+The 3MF reader walks the tree. Vertices and triangles are stored as rows of text, because meshes have millions of them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _NO_PREFIXES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(slots=True)
 class Rows:
-    """Vertices or triangles as plain text: their numbers, and other attributes."""
+    """Vertices or triangles: the text of their numbers, and their other attributes."""
 
     numbers: list[tuple[str, ...]] = field(default_factory=list)
-    properties: set[tuple[str | None, ...]] = field(default_factory=set)  # pid, p1, p2, p3 of rows that have any
+    properties: set[tuple[str | None, ...]] = field(default_factory=set)  # (pid, p1, p2, p3) of rows with any of these
     attributes: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class Element:
-    """One element: namespace, name, attributes (without a namespace: by bare name), children and line."""
+    """An XML element. Keys of attributes are `name`, or `namespace name` if they have a namespace."""
 
     namespace: str
     name: str
@@ -41,16 +41,18 @@ class Element:
     children: list[Element] = field(default_factory=list)
     text: str = ""
     table: Rows | None = None  # vertices or triangles
-    prefixes: Mapping[str, str] = field(default_factory=lambda: _NO_PREFIXES)  # of the root: namespaces by prefix
+    prefixes: Mapping[str, str] = field(
+        default_factory=lambda: _NO_PREFIXES
+    )  # of the root element: namespaces by prefix
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The numbers of the vertices or triangles inside it."""
+        """The numbers of its vertices or triangles."""
         return [] if self.table is None else self.table.numbers
 
     @property
     def row_properties(self) -> set[tuple[str | None, ...]]:
-        """The properties of rows that have any: pid, p1, p2, p3."""
+        """The properties (pid, p1, p2, p3) of rows that have any."""
         return set() if self.table is None else self.table.properties
 
     @property
@@ -63,15 +65,15 @@ class Element:
         return TextOrigin(self.file, self.line)
 
     def child(self, name: str) -> Element | None:
-        """The first child of this name."""
+        """The first child with this name, or None."""
         return next((child for child in self.children if child.name == name), None)
 
-    def named(self, name: str) -> Iterator[Element]:
-        """The children of this name."""
+    def children_named(self, name: str) -> Iterator[Element]:
+        """The children with this name."""
         return (child for child in self.children if child.name == name)
 
     def attribute(self, vocabulary: str, name: str) -> str | None:
-        """An attribute in the namespace of another vocabulary."""
+        """An attribute in the namespace of an extension, or None."""
         for key, value in self.attributes.items():
             namespace, _, local_name = key.rpartition(" ")
             if local_name == name and f"/{vocabulary}/" in namespace:
@@ -79,7 +81,7 @@ class Element:
         return None
 
     def descendants(self, *names: str) -> Iterator[Element]:
-        """The elements of these names below this one, in order."""
+        """The descendants with these names, in document order."""
         pending = list(reversed(self.children))
         while pending:
             element = pending.pop()
@@ -87,12 +89,12 @@ class Element:
                 yield element
             pending.extend(reversed(element.children))
 
-    def error(self, what: str, **facts: str) -> FormatError:
-        """An error that points at this element."""
-        return FormatError(f"<{self.name}>: {what}", where=self.location, **facts)
+    def error(self, message: str, **details: str) -> FormatError:
+        """Creates an error that points at this element."""
+        return FormatError(f"<{self.name}>: {message}", where=self.location, **details)
 
     def require(self, attribute: str) -> str:
-        """A required attribute."""
+        """Returns an attribute; raises if it is missing."""
         value = self.attributes.get(attribute)
         if value is None:
             raise self.error(f"attribute `{attribute}` is missing")
@@ -100,7 +102,7 @@ class Element:
 
 
 def parse_xml(data: bytes, file: str, limits: Limits) -> Element:
-    """The root element of a document.
+    """Parses a document to its root element.
 
     >>> parse_xml(b"<a><b x='1'/></a>", "a.xml", Limits()).children[0].attributes
     {'x': '1'}
@@ -109,20 +111,22 @@ def parse_xml(data: bytes, file: str, limits: Limits) -> Element:
 
 
 class _Parser:
+    """Handles events of the Expat parser and builds the tree."""
+
     def __init__(self, file: str, limits: Limits) -> None:
         self.file = file
         self.limits = limits
         self.count = self.rows = 0
-        self.open: list[Element] = []
+        self.open_elements: list[Element] = []
         self.root: Element | None = None
         self.parser = xml.parsers.expat.ParserCreate(namespace_separator=" ")
         self.parser.buffer_text = True
-        self.parser.StartElementHandler = self.start
-        self.parser.EndElementHandler = self.end
-        self.parser.CharacterDataHandler = self.text
-        self.parser.StartDoctypeDeclHandler = self.refuse
-        self.parser.XmlDeclHandler = self.declare
-        self.parser.StartNamespaceDeclHandler = self.name_space
+        self.parser.StartElementHandler = self.start_element
+        self.parser.EndElementHandler = self.end_element
+        self.parser.CharacterDataHandler = self.add_text
+        self.parser.StartDoctypeDeclHandler = self.reject_doctype
+        self.parser.XmlDeclHandler = self.check_encoding
+        self.parser.StartNamespaceDeclHandler = self.add_prefix
         self.prefixes: dict[str, str] = {}
 
     def parse(self, data: bytes) -> Element:
@@ -137,59 +141,63 @@ class _Parser:
         assert self.root is not None
         return self.root
 
-    def refuse(self, *_: object) -> None:
-        # Document types allow entities, which can read local files or expand without limit.
-        raise FormatError("a document type is not allowed", where=self.here())
+    def reject_doctype(self, *_: object) -> None:
+        # Document types can declare entities, which read local files or expand without limit.
+        raise FormatError("document types are not allowed", where=self.location())
 
-    def declare(self, version: str, encoding: str | None, standalone: int) -> None:
+    def check_encoding(self, version: str, encoding: str | None, standalone: int) -> None:
         if encoding is not None and encoding.lower() not in ("utf-8", "utf8"):
-            raise FormatError("not in UTF-8", where=self.here(), found=encoding[:40])
+            raise FormatError("not in UTF-8", where=self.location(), found=encoding[:40])
 
-    def name_space(self, prefix: str | None, uri: str) -> None:
+    def add_prefix(self, prefix: str | None, uri: str) -> None:
         if self.root is None:
             self.prefixes[prefix or ""] = uri
 
-    def here(self) -> TextOrigin:
+    def location(self) -> TextOrigin:
         return TextOrigin(self.file, self.parser.CurrentLineNumber)
 
-    def start(self, qualified: str, attributes: dict[str, str]) -> None:
-        if len(self.open) >= self.limits.depth:
-            raise FormatError("elements nested too deeply", where=self.here(), expected=f"{self.limits.depth} levels")
+    def start_element(self, qualified: str, attributes: dict[str, str]) -> None:
+        if len(self.open_elements) >= self.limits.depth:
+            raise FormatError(
+                "elements are nested too deeply", where=self.location(), expected=f"at most {self.limits.depth} levels"
+            )
         namespace, _, name = qualified.rpartition(" ")
         keys = _ROWS.get(name) if "/core/" in namespace else None
-        if keys is not None and self.open:
-            self.row(self.open[-1], name, keys, attributes)
+        if keys is not None and self.open_elements:
+            self.add_row(self.open_elements[-1], name, keys, attributes)
             return
         self.count += 1
         if self.count > self.limits.elements:
-            raise FormatError("too many elements", where=self.here(), expected=f"at most {self.limits.elements}")
+            raise FormatError("too many elements", where=self.location(), expected=f"at most {self.limits.elements}")
         element = Element(namespace, name, attributes, self.parser.CurrentLineNumber, self.file)
-        if self.open:
-            self.open[-1].children.append(element)
+        if self.open_elements:
+            self.open_elements[-1].children.append(element)
         else:
             self.root = element
             element.prefixes = self.prefixes
-        self.open.append(element)
+        self.open_elements.append(element)
 
-    def row(self, parent: Element, name: str, keys: tuple[str, ...], attributes: dict[str, str]) -> None:
+    def add_row(self, parent: Element, name: str, keys: tuple[str, ...], attributes: dict[str, str]) -> None:
         self.rows += 1
         if self.rows > self.limits.rows:
-            raise FormatError(f"too many rows of <{name}>", where=self.here(), expected=f"at most {self.limits.rows}")
+            raise FormatError(
+                f"too many rows of <{name}>", where=self.location(), expected=f"at most {self.limits.rows}"
+            )
         if parent.table is None:
             parent.table = Rows()
         table = parent.table
         try:
             table.numbers.append(tuple([attributes[key] for key in keys]))
         except KeyError as error:
-            raise FormatError(f"<{name}>: attribute {error} is missing", where=self.here()) from None
+            raise FormatError(f"<{name}>: attribute {error} is missing", where=self.location()) from None
         if len(attributes) > len(keys):
             table.properties.add(tuple([attributes.get(key) for key in ("pid", "p1", "p2", "p3")]))
             table.attributes.update(attributes)
-        self.open.append(parent)
+        self.open_elements.append(parent)
 
-    def end(self, qualified: str) -> None:
-        self.open.pop()
+    def end_element(self, qualified: str) -> None:
+        self.open_elements.pop()
 
-    def text(self, data: str) -> None:
-        if self.open and not data.isspace():
-            self.open[-1].text += data
+    def add_text(self, data: str) -> None:
+        if self.open_elements and not data.isspace():
+            self.open_elements[-1].text += data

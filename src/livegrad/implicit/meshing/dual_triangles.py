@@ -1,7 +1,8 @@
-"""Triangulates faces. Faces of merged vertices are checked against the part, and split again if they fail.
+"""Triangulates the faces of dual contouring, checks triangles against the part, and splits merged vertices that fail.
 
-In: faces, crossings and the tree of vertices, from `meshing`. Out: positions and triangles. A remaining face has three
-or four corners; it is cut along the diagonal that is nearer to the surface, or into four triangles around its crossing.
+In: faces, crossings and the tree of vertices, from `meshing`. Out: positions and triangles. A face that remains after
+merging has three or four corners; it is cut along the diagonal that is nearer to the surface, or into four triangles
+around its crossing.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from numpy.typing import NDArray
 
 from livegrad.implicit.meshing.dual_cells import Faces, Indices
 from livegrad.implicit.meshing.dual_clusters import VertexTree
-from livegrad.implicit.meshing.dual_vertices import Crossings, Space, VertexPositions, meet_missed_edges, pieces
-from livegrad.implicit.meshing.edge_changes import change_edges, flip_edges
+from livegrad.implicit.meshing.dual_vertices import Crossings, Space, VertexPositions, chunks, snap_to_missed_edges
+from livegrad.implicit.meshing.edge_changes import flip_edges, repair_triangles
 from livegrad.implicit.meshing.surface_points import Points
 
-_FARTHEST = 0.2  # cells: largest distance between a crossing and the diagonal of a face that is cut into two triangles
-_REACH = 0.25  # cells within which the surface must be found above or below the centre of a triangle
+_MAX_DIAGONAL_OFFSET = 0.2  # cells: a face is cut into two triangles if its diagonal is this close to its crossing
+_REACH = 0.25  # cells: the surface must be this close to the centre of a triangle
 _LONG = 3.0
 _THIN = 1e-3  # the least height of a triangle
-_CLOSE = 0.1  # cells within which the surface must be found at the midpoints of triangle edges, near sharp edges
-_ROUGH, _AWAY, _LINE, _TURNED_OVER = 1, 3, 9, 30  # faults of triangles
-_TURNED = 0.1  # the least cosine between a triangle's normal and the normal at its crossing without a closer check
-_CHUNK = 1 << 17  # faces or triangles: temporaries for all at once take more memory than the rest of the mesh
-_EVEN = 0.01
-_FEW = 1 << 14  # bad triangles that are always repaired
-_INNER = np.array([[1, 1, 1], [0.7, 0.15, 0.15], [0.15, 0.7, 0.15], [0.15, 0.15, 0.7]]) / [[3], [1], [1], [1]]
+_CLOSE = 0.1  # cells: near sharp edges, the surface must be this close to the midpoints of triangle edges
+_CUTS_EDGE, _OFF_SURFACE, _DEGENERATE, _INVERTED = 1, 3, 9, 30  # faults of triangles
+_MIN_COSINE = 0.1  # least cosine between the normals of a triangle and of its crossing that needs no closer check
+_CHUNK = 1 << 17  # faces or triangles; temporaries for all of them would take more memory than the mesh
+_RELIABLE = 0.01
+_FEW = 1 << 14  # as many bad triangles are always repaired
+_INNER_POINTS = np.array([[1, 1, 1], [0.7, 0.15, 0.15], [0.15, 0.7, 0.15], [0.15, 0.15, 0.7]]) / [[3], [1], [1], [1]]
 
 
-def triangles_of(
+def triangulate(
     position_some: Callable[[Indices], VertexPositions],
     space: Space,
     faces: Faces,
@@ -41,117 +42,130 @@ def triangles_of(
     error: float,
     sharp: bool,
 ) -> tuple[Points, Indices]:
-    """The positions of vertices and the triangles between them. Every vertex is used.
+    """Returns the positions of the vertices in use, and triangles.
 
     Merged vertices are split until no triangle fails; vertices of single cells are always accepted. `position_some`
-    computes the positions of the latter on demand.
+    computes the positions of vertices of single cells on demand.
     """
     leaves = len(faces.cells)
-    placed = _at_start(space, tree, leaves)
-    position = placed.position
-    # The faces between several vertices, and those with one vertex.
+    vertices = _initialise_positions(space, tree, leaves)
+    position = vertices.position
+    # Faces between different vertices, and faces that merging reduced to one vertex.
     rows, inner = np.empty(0, np.int32), np.arange(len(faces.start), dtype=np.int32)
     top = np.full(leaves, -1, np.int32)
     while True:
-        before, top = top, tree.tops()
-        rows, inner = _between(faces, rows, inner, before, top)
+        before, top = top, tree.highest_vertices()
+        rows, inner = _update_faces(faces, rows, inner, before, top)
         corners = top[faces.corners[:, rows]]
         used = np.zeros(len(position), bool)
         used[corners] = True
-        fresh = np.flatnonzero(used[:leaves])
-        fresh = fresh[np.isnan(position[fresh, 0])]
-        if len(fresh):
-            for piece in pieces(len(fresh)):
-                some = fresh[piece]
-                fresh_vertices = position_some(some)
-                position[some], placed.normal[some], placed.on_edge[some] = (
-                    fresh_vertices.position,
-                    fresh_vertices.normal,
-                    fresh_vertices.on_edge,
+        unplaced = np.flatnonzero(used[:leaves])
+        unplaced = unplaced[np.isnan(position[unplaced, 0])]
+        if len(unplaced):
+            for chunk in chunks(len(unplaced)):
+                indices = unplaced[chunk]
+                computed = position_some(indices)
+                position[indices], vertices.normal[indices], vertices.on_edge[indices] = (
+                    computed.position,
+                    computed.normal,
+                    computed.on_edge,
                 )
             if sharp:
-                meet_missed_edges(space, placed, _neighbours(corners), leaves)
-        every, triangles, faults, wrong = _cut(space, placed, corners, crossings, rows, error, leaves)
-        wrong = wrong[(wrong >= leaves) & (wrong < len(position))]
-        if len(wrong):
-            del every, triangles, corners  # the next round needs as much memory again
-            tree.take_apart(wrong)
+                snap_to_missed_edges(space, vertices, _neighbours(corners), leaves)
+        positions, triangles, faults, to_split = _triangulate_faces(
+            space, vertices, corners, crossings, rows, error, leaves
+        )
+        to_split = to_split[(to_split >= leaves) & (to_split < len(position))]
+        if len(to_split):
+            del positions, triangles, corners  # frees memory for the next round
+            tree.split_vertices(to_split)
             continue
-        if _is_hopeless(faults):
-            return _in_use(every, triangles.T)
-        faults_of = partial(_faults, space, every, placed.on_edge)
-        repaired, faults = change_edges(every, triangles, faults, faults_of, _LINE)
-        if not placed.move_back(np.unique(repaired[:, faults >= _TURNED_OVER])):
-            return _in_use(every, repaired.T)
+        if _is_unrepairable(faults):
+            return _remove_unused_vertices(positions, triangles.T)
+        faults_of = partial(_find_faults, space, positions, vertices.on_edge)
+        repaired, faults = repair_triangles(positions, triangles, faults, faults_of, _DEGENERATE)
+        if not vertices.move_back(np.unique(repaired[:, faults >= _INVERTED])):
+            return _remove_unused_vertices(positions, repaired.T)
 
 
-def _cut(
+def _triangulate_faces(
     space: Space,
-    placed: VertexPositions,
+    vertices: VertexPositions,
     corners: Indices,
     crossings: Crossings,
     rows: Indices,
     error: float,
     leaves: int,
 ) -> tuple[Points, Indices, Indices, Indices]:
-    """The positions of vertices, the triangles of the faces in these rows, their faults, and the vertices to split."""
-    position = placed.position
-    threes, part, fours, whole = _polygons(corners)
-    fours, offset = _by_diagonal(space, position, fours, crossings, rows[whole])
-    far = offset > _FARTHEST
-    near = rows[whole[~far]]
-    every = np.concatenate([position, crossings.position(rows[whole[far]])]) if far.any() else position
-    a, b, c, d = fours[:, ~far]
+    """Triangulates faces. Returns positions, triangles, their faults, and the vertices to split."""
+    position = vertices.position
+    triples, triple_faces, quads, quad_faces = _polygons(corners)
+    quads, offset = _rotate_to_diagonal(space, position, quads, crossings, rows[quad_faces])
+    is_far = offset > _MAX_DIAGONAL_OFFSET
+    near_faces = rows[quad_faces[~is_far]]
+    positions = np.concatenate([position, crossings.position(rows[quad_faces[is_far]])]) if is_far.any() else position
+    a, b, c, d = quads[:, ~is_far]
     triangles = np.concatenate(
-        [threes, np.stack([a, b, c]), np.stack([a, c, d]), _fans(fours[:, far], len(position))], 1
+        [triples, np.stack([a, b, c]), np.stack([a, c, d]), _fan_triangles(quads[:, is_far], len(position))], 1
     )
-    face = np.concatenate([rows[part], near, near, np.tile(rows[whole[far]], 4)])
-    wrong = [fours[:, offset > 2 * error]]
-    del a, b, c, d, fours, offset  # the following needs as much memory again
+    face_of_triangle = np.concatenate(
+        [rows[triple_faces], near_faces, near_faces, np.tile(rows[quad_faces[is_far]], 4)]
+    )
+    failed = [quads[:, offset > 2 * error]]
+    del a, b, c, d, quads, offset  # frees memory for the checks
 
-    to_try = np.ones(len(every), bool)
-    to_try[:leaves] = placed.on_edge[:leaves]
+    to_check = np.ones(len(positions), bool)
+    to_check[:leaves] = vertices.on_edge[:leaves]
 
     faults = np.zeros(triangles.shape[1], np.int16)
     suspect = np.flatnonzero(
-        _in_chunks(triangles, lambda some: _is_suspect(every, triangles[:, some], crossings.normal[face[some]], to_try))
+        _in_chunks(
+            triangles,
+            lambda chunk: _is_suspect(
+                positions, triangles[:, chunk], crossings.normal[face_of_triangle[chunk]], to_check
+            ),
+        )
     )
-    faults_of = partial(_faults, space, every, placed.on_edge)
+    faults_of = partial(_find_faults, space, positions, vertices.on_edge)
     faults[suspect] = faults_of(triangles[:, suspect])
-    if not _is_hopeless(faults):
-        triangles, faults = flip_edges(triangles, faults, len(every), faults_of)
-    wrong += [triangles[:, faults >= _AWAY], _with_shared_edges(triangles, len(every))]
-    to_take_apart = np.zeros(len(every), bool)  # flags, because sorting the indices would dominate the run time
-    for vertices in wrong:
-        to_take_apart[vertices] = True
-    return every, triangles, faults, np.flatnonzero(to_take_apart)
+    if not _is_unrepairable(faults):
+        triangles, faults = flip_edges(triangles, faults, len(positions), faults_of)
+    failed += [triangles[:, faults >= _OFF_SURFACE], _find_duplicate_edges(triangles, len(positions))]
+    to_split = np.zeros(len(positions), bool)  # flags, because sorting indices would dominate the run time
+    for failed_vertices in failed:
+        to_split[failed_vertices] = True
+    return positions, triangles, faults, np.flatnonzero(to_split)
 
 
-def _is_hopeless(faults: Indices) -> bool:
-    """Whether so many triangles are bad that the surface must be finer than the cells, so that repair is pointless."""
+def _is_unrepairable(faults: Indices) -> bool:
+    """Whether so many triangles are bad that the surface must be finer than the cells: repair cannot succeed."""
     return int(np.count_nonzero(faults)) > max(len(faults) // 8, _FEW)
 
 
-def _in_chunks(table: Indices, of: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
-    """Applies a function to the columns of a table in chunks."""
-    return np.concatenate([of(slice(at, at + _CHUNK)) for at in range(0, max(table.shape[1], 1), _CHUNK)])
+def _in_chunks(table: Indices, function: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
+    """Applies a function to chunks of the columns of a table."""
+    return np.concatenate(
+        [function(slice(start, start + _CHUNK)) for start in range(0, max(table.shape[1], 1), _CHUNK)]
+    )
 
 
-def _is_suspect(positions: Points, triangles: Indices, normal: Points, to_try: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The triangles to check: those with vertices to check, and those not aligned with the normal at their crossing."""
+def _is_suspect(
+    positions: Points, triangles: Indices, normal: Points, to_check: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Flags triangles to check: with vertices to check, or not aligned with the normal at their crossing."""
     a, b, c = (positions[corner] for corner in triangles)
     area_normal = np.cross(b - a, c - a)
     length = np.sqrt(np.einsum("ij,ij->i", area_normal, area_normal))
-    return to_try[triangles].any(0) | (np.einsum("ij,ij->i", area_normal, normal) <= _TURNED * length)
+    return to_check[triangles].any(0) | (np.einsum("ij,ij->i", area_normal, normal) <= _MIN_COSINE * length)
 
 
-def _at_start(space: Space, tree: VertexTree, leaves: int) -> VertexPositions:
-    """Initial positions: merged vertices of smooth pieces are moved to the surface; single cells are still unknown."""
+def _initialise_positions(space: Space, tree: VertexTree, leaves: int) -> VertexPositions:
+    """Initial positions: merged vertices of smooth pieces are projected to the surface; single cells have none yet."""
     positions, normals = tree.position.copy(), np.zeros_like(tree.position)
     smooth = np.flatnonzero(tree.smooth)
     if len(smooth):
-        foot, normals[smooth], reached = space.feet(positions[smooth])
-        positions[smooth[reached]] = foot[reached]
+        projected, normals[smooth], reached = space.project(positions[smooth])
+        positions[smooth[reached]] = projected[reached]
     unknown = np.full((leaves, 3), np.nan)
     on_edge = np.concatenate([np.zeros(leaves, bool), ~tree.smooth])
     return VertexPositions(
@@ -160,123 +174,123 @@ def _at_start(space: Space, tree: VertexTree, leaves: int) -> VertexPositions:
 
 
 def _neighbours(corners: Indices) -> Iterator[Indices]:
-    """The pairs of vertices that faces may join, along sides and diagonals, in chunks of faces.
+    """The pairs of vertices on sides and diagonals of faces, in chunks of faces.
 
-    Each pair occurs in both directions.
+    Each pair occurs in both directions; only the ascending one is yielded.
     """
-    for at in range(0, corners.shape[1], _CHUNK):
-        some = corners[:, at : at + _CHUNK]
-        others = [np.roll(some, -1, axis=0), np.roll(some, -2, axis=0)]
-        pairs = np.stack([np.concatenate([some, some]), np.concatenate(others)]).reshape(2, -1)
+    for start in range(0, corners.shape[1], _CHUNK):
+        chunk = corners[:, start : start + _CHUNK]
+        partners = [np.roll(chunk, -1, axis=0), np.roll(chunk, -2, axis=0)]
+        pairs = np.stack([np.concatenate([chunk, chunk]), np.concatenate(partners)]).reshape(2, -1)
         yield pairs[:, pairs[0] < pairs[1]]
 
 
-def _between(
+def _update_faces(
     faces: Faces,
     rows: Indices,
     inner: Indices,
     before: Indices,
     top: Indices,
 ) -> tuple[Indices, Indices]:
-    """The faces between several vertices and those with one vertex, updated after vertices were split."""
+    """Updates the faces between different vertices, and the faces inside one vertex, after vertices were split."""
     first = faces.corners[0, inner]
     changed = inner[before[first] != top[first]]
     a, b, c, d = top[faces.corners[:, changed]]
-    apart = (a != b) | (b != c) | (c != d)
-    still = np.ones(len(inner), bool)
-    still[np.searchsorted(inner, changed[apart])] = False
-    return np.concatenate([rows, changed[apart]]), inner[still]
+    differ = (a != b) | (b != c) | (c != d)
+    keeps = np.ones(len(inner), bool)
+    keeps[np.searchsorted(inner, changed[differ])] = False
+    return np.concatenate([rows, changed[differ]]), inner[keeps]
 
 
 def _polygons(corners: Indices) -> tuple[Indices, Indices, Indices, Indices]:
-    """The triangles and quadrilaterals that remain after merging corners, each with the indices of their faces."""
+    """The triangles and quadrilaterals that remain of merged faces, each with the indices of their faces."""
     a, b, c, d = corners
     differ = np.stack([a != b, b != c, c != d, d != a])
     side_count = differ.sum(0, dtype=np.uint8)
-    whole = np.flatnonzero((side_count == 4) & (a != c) & (b != d))
-    part = np.flatnonzero(side_count == 3)
-    threes = corners[:, part].T[differ[:, part].T].reshape(-1, 3).T
-    first, second, third = threes
-    kept = (first != second) & (second != third) & (third != first)
-    return threes[:, kept], part[kept], corners[:, whole], whole
+    quad_faces = np.flatnonzero((side_count == 4) & (a != c) & (b != d))
+    triple_faces = np.flatnonzero(side_count == 3)
+    triples = corners[:, triple_faces].T[differ[:, triple_faces].T].reshape(-1, 3).T
+    first, second, third = triples
+    is_valid = (first != second) & (second != third) & (third != first)
+    return triples[:, is_valid], triple_faces[is_valid], corners[:, quad_faces], quad_faces
 
 
-def _by_diagonal(
-    space: Space, positions: Points, fours: Indices, crossings: Crossings, face: Indices
+def _rotate_to_diagonal(
+    space: Space, positions: Points, quads: Indices, crossings: Crossings, face: Indices
 ) -> tuple[Indices, NDArray[np.float64]]:
-    """Rotates faces so that the better diagonal joins the first and third corner, and returns its offset."""
-    use_second, offset = np.zeros(fours.shape[1], bool), np.empty(fours.shape[1])
-    for at in range(0, fours.shape[1], _CHUNK):
-        some = slice(at, at + _CHUNK)
-        crossing, normal = crossings.position(face[some]), crossings.normal[face[some]]
-        use_second[some], offset[some] = _choose_diagonal(space, positions, fours[:, some], crossing, normal)
-    return np.where(use_second, np.roll(fours, -1, axis=0), fours), offset
+    """Rotates quadrilaterals so that the better diagonal joins the first and third corner; also returns its offset."""
+    use_second, offset = np.zeros(quads.shape[1], bool), np.empty(quads.shape[1])
+    for start in range(0, quads.shape[1], _CHUNK):
+        chunk = slice(start, start + _CHUNK)
+        crossing, normal = crossings.position(face[chunk]), crossings.normal[face[chunk]]
+        use_second[chunk], offset[chunk] = _choose_diagonal(space, positions, quads[:, chunk], crossing, normal)
+    return np.where(use_second, np.roll(quads, -1, axis=0), quads), offset
 
 
 def _choose_diagonal(
-    space: Space, positions: Points, fours: Indices, crossing: Points, normal: Points
+    space: Space, positions: Points, quads: Indices, crossing: Points, normal: Points
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Whether the second diagonal is better, and the offset of the better one."""
-    middles = [(positions[fours[k]] + positions[fours[k + 2]]) / 2 for k in (0, 1)]
+    """Whether the second diagonal is better, and the distance of the better diagonal from the surface."""
+    middles = [(positions[quads[k]] + positions[quads[k + 2]]) / 2 for k in (0, 1)]
     offsets = [np.abs(np.einsum("ij,ij->i", middle - crossing, normal)) for middle in middles]
-    # Near a sharp edge, the plane at the crossing is not reliable, so the part itself is evaluated.
-    unsure = np.flatnonzero(np.maximum(*offsets) > _EVEN)
-    values = [np.abs(space.part(space.outside(middle[unsure]))) for middle in middles]
-    use_second = np.zeros(fours.shape[1], bool)
+    # Near a sharp edge, the plane at the crossing is not reliable, so evaluate the part.
+    unsure = np.flatnonzero(np.maximum(*offsets) > _RELIABLE)
+    values = [np.abs(space.part(space.to_part(middle[unsure]))) for middle in middles]
+    use_second = np.zeros(quads.shape[1], bool)
     use_second[unsure] = values[1] < values[0]
     return use_second, np.where(use_second, offsets[1], offsets[0])
 
 
-def _fans(fours: Indices, first: int) -> Indices:
-    """Four triangles around a new vertex inside each face."""
-    middle = np.arange(first, first + fours.shape[1], dtype=fours.dtype)
-    return np.concatenate([np.stack([fours[k], fours[(k + 1) % 4], middle]) for k in range(4)], 1)
+def _fan_triangles(quads: Indices, first: int) -> Indices:
+    """Four triangles around a new vertex inside each quadrilateral."""
+    middle = np.arange(first, first + quads.shape[1], dtype=quads.dtype)
+    return np.concatenate([np.stack([quads[k], quads[(k + 1) % 4], middle]) for k in range(4)], 1)
 
 
-def _faults(space: Space, positions: Points, on_edge: NDArray[np.bool_], tried: Indices) -> NDArray[np.int64]:
-    """The fault of each triangle: 0 if the part is below it and not above.
+def _find_faults(space: Space, positions: Points, on_edge: NDArray[np.bool_], triangles: Indices) -> NDArray[np.int64]:
+    """The fault of each triangle: 0 if the part is below the triangle and not above.
 
-    Cutting off a sharp edge is a fault; being away from the surface, degenerate or inverted is worse.
+    Cutting off a sharp edge is a small fault; being off the surface, degenerate or inverted is worse.
     """
-    faults = _in_chunks(tried, lambda some: _faults_of_some(space, positions, tried[:, some]))
-    is_sharp = np.append(on_edge, False)[np.minimum(tried, len(on_edge))].any(0)
+    faults = _in_chunks(triangles, lambda chunk: _check_points(space, positions, triangles[:, chunk]))
+    is_sharp = np.append(on_edge, False)[np.minimum(triangles, len(on_edge))].any(0)
     rows = np.flatnonzero((faults == 0) & is_sharp)
     if len(rows):
-        a, b, c = (positions[corner] for corner in tried[:, rows])
+        a, b, c = (positions[corner] for corner in triangles[:, rows])
         normal = np.cross(b - a, c - a)
         normal /= np.linalg.norm(normal, axis=1)[:, None]
-        met = [space.is_at_surface((start + end) / 2, normal, _CLOSE) for start, end in ((a, b), (b, c), (c, a))]
-        faults[rows[~np.all(met, axis=0)]] = _ROUGH
+        is_met = [space.is_at_surface((start + end) / 2, normal, _CLOSE) for start, end in ((a, b), (b, c), (c, a))]
+        faults[rows[~np.all(is_met, axis=0)]] = _CUTS_EDGE
     return faults
 
 
-def _faults_of_some(space: Space, positions: Points, tried: Indices) -> NDArray[np.int64]:
-    a, b, c = (positions[corner] for corner in tried)
+def _check_points(space: Space, positions: Points, triangles: Indices) -> NDArray[np.int64]:
+    a, b, c = (positions[corner] for corner in triangles)
     normal = np.cross(b - a, c - a)
     length = np.sqrt(np.einsum("ij,ij->i", normal, normal))
     normal /= np.maximum(length, 1e-300)[:, None]
     longest = np.maximum(np.maximum(np.abs(b - a).max(-1), np.abs(c - a).max(-1)), np.abs(c - b).max(-1))
-    faults = np.where(length > _THIN * longest, 0, _LINE)
-    # First the centre of each triangle, then three more points in long triangles without a fault.
-    for weights, least in ((_INNER[:1], -1.0), (_INNER[1:], _LONG)):
-        rows = np.flatnonzero((faults == 0) & (longest > least))
+    faults = np.where(length > _THIN * longest, 0, _DEGENERATE)
+    # Check the centre of each triangle, then three more points of long triangles without a fault.
+    for weights, min_length in ((_INNER_POINTS[:1], -1.0), (_INNER_POINTS[1:], _LONG)):
+        rows = np.flatnonzero((faults == 0) & (longest > min_length))
         if len(rows):
             inner = np.stack([u * a[rows] + v * b[rows] + w * c[rows] for u, v, w in weights])
             reach = _REACH * normal[rows]
             below, above = space.is_inside(np.stack([inner - reach, inner + reach]))
-            fault = np.where((above & ~below).any(0), _TURNED_OVER, np.where((below & ~above).all(0), 0, _AWAY))
+            fault = np.where((above & ~below).any(0), _INVERTED, np.where((below & ~above).all(0), 0, _OFF_SURFACE))
             faults[rows] = fault
     return faults
 
 
-def _with_shared_edges(triangles: Indices, vertex_count: int) -> Indices:
-    """The triangles with an edge that another triangle has in the same direction."""
+def _find_duplicate_edges(triangles: Indices, vertex_count: int) -> Indices:
+    """The triangles with a directed edge that another triangle also has."""
     edges = _directed_edges(triangles, vertex_count).reshape(-1)
     edges.sort()
-    twice = edges[1:][edges[1:] == edges[:-1]]
-    if not len(twice):
+    duplicates = edges[1:][edges[1:] == edges[:-1]]
+    if not len(duplicates):
         return triangles[:, :0]
-    return triangles[:, np.isin(_directed_edges(triangles, vertex_count), twice).any(0)]
+    return triangles[:, np.isin(_directed_edges(triangles, vertex_count), duplicates).any(0)]
 
 
 def _directed_edges(triangles: Indices, vertex_count: int) -> NDArray[np.int64]:
@@ -288,7 +302,8 @@ def _directed_edges(triangles: Indices, vertex_count: int) -> NDArray[np.int64]:
     return edges
 
 
-def _in_use(positions: Points, triangles: Indices) -> tuple[Points, Indices]:
+def _remove_unused_vertices(positions: Points, triangles: Indices) -> tuple[Points, Indices]:
+    """Removes unused vertices."""
     used = np.zeros(len(positions), bool)
     used[triangles.reshape(-1)] = True
     return positions[used], (np.cumsum(used) - 1)[triangles]

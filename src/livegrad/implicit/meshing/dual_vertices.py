@@ -1,7 +1,7 @@
-"""Positions vertices where the surrounding tangent planes of the surface meet.
+"""Positions the vertices of dual contouring where the tangent planes around them meet.
 
-In: faces and their crossings of lattice edges, from `meshing`. Vertices are placed on the surface, and on sharp edges
-and corners of the part; each stays in its cell. Lengths are in cells.
+In: faces and the crossings of their lattice edges, from `meshing`. Vertices are placed on the surface, or on sharp
+edges and corners of the part; each stays in its cell. Lengths are in cells.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from livegrad.implicit.bodies.batches import run_in_batches
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.bodies.pruning import Lattice
 from livegrad.implicit.meshing.dual_cells import Faces, Indices
-from livegrad.implicit.meshing.surface_points import Points, crossings, feet, is_at_surface, meeting_points
+from livegrad.implicit.meshing.surface_points import (
+    Points,
+    find_roots,
+    intersect_planes,
+    is_at_surface,
+    project_to_surface,
+)
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
@@ -28,26 +34,26 @@ from livegrad.ops.control import map_over
 from livegrad.runtime.cpu import compile_function
 from livegrad.state import memo
 
-Quadrics = list[NDArray[np.float64]]  # fourteen rows, the input of `meeting_points`
+Quadrics = list[NDArray[np.float64]]  # sums over planes: fourteen rows, the input of `intersect_planes`
 PlanesOf = Callable[[slice | Indices], Quadrics]
 _CHUNK = 1 << 16
-_WEAKEST = 0.04  # planes that differ by less than about 25 degrees belong to a smooth surface
-_LOOKS = (0.3, 0.1)  # distances to a sharp edge at which the surface beside it is sampled, as shares of the way
+_MIN_STRENGTH = 0.04  # least strength of an edge: planes that differ by less than about 25 degrees are a smooth surface
+_SAMPLE_FRACTIONS = (0.3, 0.1)  # the surface beside a sharp edge is sampled at these fractions of the way to it
 _LONGEST = 0.25
 _SLACK = 1e-3
-_TURNED = np.cos(np.radians(25.0))
+_MIN_COSINE = np.cos(np.radians(25.0))
 _ROUNDS = 4
-_CLOSE = 0.05  # cells within which the surface must be found to move a vertex out of its cell
-_FEW = 1 << 14  # pairs of neighbours that are always checked
-_FAR = 0.9  # cells that a vertex may move out of its cell
+_CLOSE = 0.05  # cells: a vertex moves out of its cell only if the surface is this close to its new position
+_FEW = 1 << 14  # as many pairs of neighbours are always checked
+_MAX_MOVE = 0.9  # cells: the largest move of a vertex out of its cell
 
 
 @dataclass(frozen=True)
 class Crossings:
-    """The crossings of the surface with the lattice edge of each face, and the normals there.
+    """The crossing of the surface with the lattice edge of each face, and the normal there.
 
-    `tables` has four rows: the share of the edge at the crossing, and the normal. Face k is in column k + 1; column 0
-    is for edges that the surface does not cross.
+    `tables` has four rows: the fraction of the edge, and the normal. Face k is in column k + 1; column 0 is for edges
+    that the surface does not cross.
     """
 
     faces: Faces
@@ -59,7 +65,7 @@ class Crossings:
         return self.tables[1:, 1:].T
 
     def position(self, rows: Indices) -> Points:
-        """The crossings of some faces, in cells from the lattice's origin."""
+        """The crossings of faces, in cells from the origin of the lattice."""
         position = self.faces.start[rows].astype(np.float64)
         axis = np.searchsorted(np.cumsum(self.faces.counts), rows, side="right")
         position[np.arange(len(rows)), axis] += self.tables[0, 1:][rows]
@@ -68,7 +74,7 @@ class Crossings:
 
 @dataclass(frozen=True)
 class Space:
-    """A part and its lattice. Points are measured in cells from the lattice's origin."""
+    """A part in lattice coordinates: points are in cells from the origin of the lattice."""
 
     part: Part
     lattice: Lattice
@@ -77,76 +83,76 @@ class Space:
     def cell(self) -> float:
         return float(self.lattice.cell[0])
 
-    def outside(self, points: Points) -> Points:
-        """Converts points to the part's coordinates."""
+    def to_part(self, points: Points) -> Points:
+        """Converts points to the coordinates of the part."""
         return self.lattice.origin + points * self.lattice.cell
 
-    def feet(self, points: Points) -> tuple[Points, Points, NDArray[np.bool_]]:
-        """Nearby points of the surface, its normals there, and whether the surface was reached."""
-        positions, normals, reached = feet(self.part, self.outside(points), _LONGEST * self.cell)
+    def project(self, points: Points) -> tuple[Points, Points, NDArray[np.bool_]]:
+        """Projects points to the surface: positions, normals, and whether the surface was reached."""
+        positions, normals, reached = project_to_surface(self.part, self.to_part(points), _LONGEST * self.cell)
         return (positions - self.lattice.origin) / self.lattice.cell, normals, reached
 
     def is_inside(self, points: Points) -> NDArray[np.bool_]:
-        return self.part(self.outside(points)) < 0
+        return self.part(self.to_part(points)) < 0
 
     def is_at_surface(self, points: Points, outward: Points, reach: float) -> NDArray[np.bool_]:
-        return is_at_surface(self.part, self.outside(points), outward, reach * self.cell)
+        return is_at_surface(self.part, self.to_part(points), outward, reach * self.cell)
 
 
 def find_crossings(space: Space, faces: Faces) -> Crossings:
-    """The crossing of each face's lattice edge, kept away from the lattice points."""
+    """Finds where the surface crosses the lattice edge of each face. Crossings are kept away from lattice points."""
     face_count = len(faces.start)
     tables = np.zeros((4, face_count + 1))
-    for some in pieces(face_count):
-        position = faces.start[some].astype(np.float64)
-        axis = np.searchsorted(np.cumsum(faces.counts), np.arange(some.start, some.stop), side="right")
-        along = np.arange(len(position)), axis
-        low = space.outside(position)
+    for chunk in chunks(face_count):
+        position = faces.start[chunk].astype(np.float64)
+        axis = np.searchsorted(np.cumsum(faces.counts), np.arange(chunk.start, chunk.stop), side="right")
+        coordinate = np.arange(len(position)), axis
+        low = space.to_part(position)
         high = low.copy()
-        high[along] += space.cell
-        share, normal = crossings(space.part, low, high)
-        tables[0, 1:][some] = np.clip(np.nan_to_num(share, nan=0.5), 1e-3, 1 - 1e-3)
+        high[coordinate] += space.cell
+        fraction, normal = find_roots(space.part, low, high)
+        tables[0, 1:][chunk] = np.clip(np.nan_to_num(fraction, nan=0.5), 1e-3, 1 - 1e-3)
         for table, row in zip(tables[1:, 1:], normal, strict=True):
-            table[some] = np.nan_to_num(row, posinf=0.0, neginf=0.0)
+            table[chunk] = np.nan_to_num(row, posinf=0.0, neginf=0.0)
     return Crossings(faces, tables)
 
 
-def pieces(count: int) -> list[slice]:
-    """Splits `count` rows into chunks, because temporaries take more memory than the rows."""
+def chunks(count: int) -> list[slice]:
+    """Splits `count` rows into slices, because temporaries for all rows would take more memory than the rows."""
     return [slice(at, min(at + _CHUNK, count)) for at in range(0, count, _CHUNK)]
 
 
-def planes_around(faces: Faces, crossings: Crossings) -> PlanesOf:
-    """The sums over planes around vertices, relative to the lowest corner of their cells, computed on demand."""
-    return lambda some: list(
-        run_in_batches(_gather_planes(), list(_columns(faces.edges, some)), list(crossings.tables))
+def sum_planes_around(faces: Faces, crossings: Crossings) -> PlanesOf:
+    """Returns a function that sums the planes around vertices, relative to the low corner of their cells."""
+    return lambda vertices: list(
+        run_in_batches(_compile_plane_sums(), list(_take_columns(faces.edges, vertices)), list(crossings.tables))
     )
 
 
-def _columns(table: NDArray[Any], some: slice | Indices) -> NDArray[Any]:
-    return table[:, some] if isinstance(some, slice) else np.take(table, some, axis=1)
+def _take_columns(table: NDArray[Any], columns: slice | Indices) -> NDArray[Any]:
+    return table[:, columns] if isinstance(columns, slice) else np.take(table, columns, axis=1)
 
 
 @memo(1)
-def _gather_planes() -> Any:
-    """Native code: (table columns of a cell's twelve edges, or 0) → the sums over their planes."""
+def _compile_plane_sums() -> Any:
+    """Native code: (the columns of the twelve edges of a cell, or 0, tables) → sums over the planes at crossings."""
     edges = [input_node(Key(f"edge{edge}"), i32) for edge in range(12)]
     tables = [input_node(Key(name), Tensor(f64, (Dimension.symbol("edges"),))) for name in ("share", "x", "y", "z")]
-    nothing, one = constant(0.0, f64), constant(1.0, f64)
-    sums: list[Node] = [nothing] * 14
+    zero, one = constant(0.0, f64), constant(1.0, f64)
+    sums: list[Node] = [zero] * 14
     for edge, column in enumerate(edges):
-        share, x, y, z = (ops.lookup(table, column) for table in tables)
-        used = column > constant(0, i32)
+        fraction, x, y, z = (ops.lookup(table, column) for table in tables)
+        is_crossed = column > constant(0, i32)
         axis, first, second = edge // 4, edge // 2 % 2, edge % 2
-        position = [nothing] * 3
+        position = [zero] * 3
         position[axis], position[(axis + 1) % 3], position[(axis + 2) % 3] = (
-            share,
-            (nothing, one)[first],
-            (nothing, one)[second],
+            fraction,
+            (zero, one)[first],
+            (zero, one)[second],
         )
         height = x * position[0] + y * position[1] + z * position[2]
         rows = [x * x, x * y, x * z, y * y, y * z, z * z, x * height, y * height, z * height, height * height]
-        rows += [ops.select(used, value, nothing) for value in (*position, one)]
+        rows += [ops.select(is_crossed, value, zero) for value in (*position, one)]
         sums = [total + row for total, row in zip(sums, rows, strict=True)]
     function = make_function("planes", [*edges, *tables], sums)
     return compile_function(map_over(function, (*[True] * 12, *[False] * 4)))
@@ -154,10 +160,10 @@ def _gather_planes() -> Any:
 
 @dataclass
 class VertexPositions:
-    """The positions of vertices, the normals of the surface there, and whether they are on a sharp edge instead.
+    """The positions of vertices, the normals of the surface there, and whether vertices are on a sharp edge instead.
 
-    `moved` has the original positions of vertices that were moved to a sharp edge outside their cells; those in `stays`
-    are not moved again. `seen` has the keys of pairs of neighbours that were searched for edges.
+    `moved` has the original positions of vertices that were moved to a sharp edge outside their cells. Vertices in
+    `stays` are not moved again. `seen` has the keys of pairs of neighbours that were searched for edges.
     """
 
     position: Points
@@ -168,7 +174,7 @@ class VertexPositions:
     seen: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def move_back(self, vertices: Indices) -> bool:
-        """Permanently restores vertices that were moved out of their cells; returns whether there were any."""
+        """Restores vertices that were moved out of their cells, permanently; returns whether there were any."""
         outside = [vertex for vertex in vertices.tolist() if vertex in self.moved]
         for vertex in outside:
             self.position[vertex] = self.moved.pop(vertex)
@@ -180,93 +186,99 @@ class VertexPositions:
 def place_vertices(
     space: Space, faces: Faces, crossings: Crossings, vertices: Indices, planes: Quadrics, sharp: bool
 ) -> VertexPositions:
-    """The positions of some vertices, from the planes around them: on the surface, and on nearby sharp edges."""
+    """Positions vertices from the planes around them: on the surface, or on nearby sharp edges."""
     cells = faces.cells[vertices].astype(np.float64)
     mean = np.stack([row / np.maximum(planes[13], 1.0) for row in planes[10:13]], -1) + cells
-    placed = VertexPositions(mean.copy(), np.zeros_like(mean), np.zeros(len(mean), bool))
+    result = VertexPositions(mean.copy(), np.zeros_like(mean), np.zeros(len(mean), bool))
     if sharp:
-        *meeting, _, strength = meeting_points(planes, _WEAKEST)
-        placed.position = np.stack(meeting, -1) + cells
-        near = np.flatnonzero(strength >= _WEAKEST)
-        if len(near):
-            around = faces.edges[:, vertices[near]]
-            moved = _onto_edges(space, around, crossings, cells[near], placed.position[near])
-            placed.position[near], placed.on_edge[near] = moved
-    rest = np.flatnonzero(~placed.on_edge)
-    start = np.where(_within(placed.position[rest], cells[rest])[:, None], placed.position[rest], mean[rest])
-    foot, placed.normal[rest], reached = space.feet(start)
-    reached &= _within(foot, cells[rest], _LONGEST)
-    placed.position[rest] = np.where(reached[:, None], foot, start)
-    return placed
+        *meeting_point, _, strength = intersect_planes(planes, _MIN_STRENGTH)
+        result.position = np.stack(meeting_point, -1) + cells
+        candidates = np.flatnonzero(strength >= _MIN_STRENGTH)
+        if len(candidates):
+            edges = faces.edges[:, vertices[candidates]]
+            moved = _snap_to_edges(space, edges, crossings, cells[candidates], result.position[candidates])
+            result.position[candidates], result.on_edge[candidates] = moved
+    others = np.flatnonzero(~result.on_edge)
+    start = np.where(
+        _are_within_cells(result.position[others], cells[others])[:, None], result.position[others], mean[others]
+    )
+    projected, result.normal[others], reached = space.project(start)
+    reached &= _are_within_cells(projected, cells[others], _LONGEST)
+    result.position[others] = np.where(reached[:, None], projected, start)
+    return result
 
 
-def _onto_edges(
+def _snap_to_edges(
     space: Space, edges: NDArray[np.int32], crossings: Crossings, cells: Points, position: Points
 ) -> tuple[Points, NDArray[np.bool_]]:
-    """Moves vertices between planes of different directions to where these meet, if that is a sharp edge.
+    """Moves vertices between planes of different directions to where the planes meet, if that is a sharp edge.
 
-    On a surface that is only curved, nearby planes hardly differ, and nothing is accepted.
+    Returns the positions and whether each is accepted. On a curved surface, nearby planes are almost equal, so none is.
     """
     _, vertex = np.nonzero(edges)
     crossing = edges[edges > 0] - 1
     position = np.clip(position, cells, cells + 1.0)
-    moved, strength, outward = _look_closer(
+    meeting, strength, outward = _refine_meeting_points(
         space, vertex, position, crossings.position(crossing), crossings.normal[crossing], cells, _SLACK
     )
-    accepted = (strength >= _WEAKEST) & _within(moved, cells)
-    return moved, accepted & space.is_at_surface(moved, outward, _LONGEST)
+    accepted = (strength >= _MIN_STRENGTH) & _are_within_cells(meeting, cells)
+    return meeting, accepted & space.is_at_surface(meeting, outward, _LONGEST)
 
 
-def meet_missed_edges(space: Space, placed: VertexPositions, neighbours: Iterable[Indices], leaves: int) -> None:
-    """Moves the nearer one of two neighbours to the sharp edge that passes between them.
+def snap_to_missed_edges(space: Space, vertices: VertexPositions, neighbours: Iterable[Indices], leaves: int) -> None:
+    """Moves the nearer of two neighbouring vertices to the sharp edge that passes between them.
 
-    A sharp edge may pass through a cell without crossing its lattice edges, so the cell itself cannot detect it.
+    A sharp edge may pass through a cell without crossing its lattice edges, so the cell alone cannot detect it.
     """
-    pairs = _new_pairs(placed, neighbours, leaves)
+    pairs = _find_new_pairs(vertices, neighbours, leaves)
     for _ in range(_ROUNDS):
-        pairs = pairs[:, ~placed.on_edge[pairs].any(0)]
+        pairs = pairs[:, ~vertices.on_edge[pairs].any(0)]
         pair_count = pairs.shape[1]
         if not pair_count:
             return
-        both, vertex = np.tile(np.arange(pair_count), 2), pairs.reshape(-1)
-        ends, normals = placed.position[vertex], placed.normal[vertex]
+        pair_index, vertex = np.tile(np.arange(pair_count), 2), pairs.reshape(-1)
+        ends, normals = vertices.position[vertex], vertices.normal[vertex]
         base = np.floor(ends[:pair_count])
-        *meeting, _, _ = meeting_points(_planes(both, pair_count, ends - base[both], normals), _WEAKEST)
-        start = np.nan_to_num(np.stack(meeting, -1)) + base
-        position, strength, outward = _look_closer(space, both, start, ends, normals, base, np.inf)
-        good = (strength >= _WEAKEST) & space.is_at_surface(position, outward, _CLOSE)
-        away = np.linalg.norm(ends - position[both], axis=1)
-        away[(vertex >= leaves) | ~good[both] | (away > _FAR) | np.isin(vertex, list(placed.stays))] = np.inf
-        # Each edge takes its nearer vertex, and each vertex its nearest edge.
-        chosen = np.flatnonzero((away <= np.roll(away, pair_count)) & (away < np.inf))
-        chosen = chosen[np.argsort(-away[chosen])]
-        for at in chosen:
-            placed.moved.setdefault(int(vertex[at]), ends[at])
-        placed.position[vertex[chosen]] = position[both[chosen]]
-        placed.on_edge[vertex[chosen]] = True
-        # The other pairs have no reachable edge between them, so further rounds skip them.
-        pairs = pairs[:, np.isfinite(away).reshape(2, -1).any(0)]
+        *meeting_point, _, _ = intersect_planes(
+            _sum_planes(pair_index, pair_count, ends - base[pair_index], normals), _MIN_STRENGTH
+        )
+        start = np.nan_to_num(np.stack(meeting_point, -1)) + base
+        position, strength, outward = _refine_meeting_points(space, pair_index, start, ends, normals, base, np.inf)
+        is_edge = (strength >= _MIN_STRENGTH) & space.is_at_surface(position, outward, _CLOSE)
+        distance = np.linalg.norm(ends - position[pair_index], axis=1)
+        distance[
+            (vertex >= leaves) | ~is_edge[pair_index] | (distance > _MAX_MOVE) | np.isin(vertex, list(vertices.stays))
+        ] = np.inf
+        # An edge takes the nearer vertex of its pair; a vertex goes to its nearest edge, which is written last.
+        moves = np.flatnonzero((distance <= np.roll(distance, pair_count)) & (distance < np.inf))
+        moves = moves[np.argsort(-distance[moves])]
+        for move in moves:
+            vertices.moved.setdefault(int(vertex[move]), ends[move])
+        vertices.position[vertex[moves]] = position[pair_index[moves]]
+        vertices.on_edge[vertex[moves]] = True
+        # Other pairs have no edge within reach; further rounds skip them.
+        pairs = pairs[:, np.isfinite(distance).reshape(2, -1).any(0)]
 
 
-def _new_pairs(placed: VertexPositions, neighbours: Iterable[Indices], leaves: int) -> Indices:
-    """The pairs of neighbours whose normals differ and that were not checked before; `neighbours` come in chunks."""
-    vertex_count, most = len(placed.position), max(leaves, _FEW)
-    new_keys, left = [np.empty(0, np.int64)], most
+def _find_new_pairs(vertices: VertexPositions, neighbours: Iterable[Indices], leaves: int) -> Indices:
+    """The pairs of neighbours whose normals differ and that were not searched before; `neighbours` come in chunks."""
+    vertex_count, limit = len(vertices.position), max(leaves, _FEW)
+    new_keys, remaining = [np.empty(0, np.int64)], limit
     for first, second in neighbours:
-        apart = ~placed.on_edge[first] & ~placed.on_edge[second] & (np.minimum(first, second) < leaves)
-        first, second = first[apart], second[apart]
-        opposes = np.einsum("ij,ij->i", placed.normal[first], placed.normal[second]) < _TURNED
-        new_keys.append(first[opposes].astype(np.int64) * vertex_count + second[opposes])
-        left -= len(new_keys[-1])
-        # If normals differ nearly everywhere, the surface is finer than the cells, and edges cannot be found.
-        if left < 0:
+        is_candidate = ~vertices.on_edge[first] & ~vertices.on_edge[second] & (np.minimum(first, second) < leaves)
+        first, second = first[is_candidate], second[is_candidate]
+        differs = np.einsum("ij,ij->i", vertices.normal[first], vertices.normal[second]) < _MIN_COSINE
+        new_keys.append(first[differs].astype(np.int64) * vertex_count + second[differs])
+        remaining -= len(new_keys[-1])
+        # If normals differ nearly everywhere, the surface is finer than the cells, and the search cannot succeed.
+        if remaining < 0:
             return np.empty((2, 0), np.int64)
-    keys = np.setdiff1d(np.concatenate(new_keys), placed.seen)
-    placed.seen = np.union1d(placed.seen, keys)
+    keys = np.setdiff1d(np.concatenate(new_keys), vertices.seen)
+    vertices.seen = np.union1d(vertices.seen, keys)
     return np.stack(np.divmod(keys, vertex_count))
 
 
-def _look_closer(
+def _refine_meeting_points(
     space: Space,
     at: Indices,
     position: Points,
@@ -275,35 +287,40 @@ def _look_closer(
     base: Points,
     slack: float,
 ) -> tuple[Points, NDArray[np.float64], Points]:
-    """Refines where the surface's planes meet, from points on the ways from a position to several ends.
+    """Refines where planes meet, with planes sampled on the segments from a position to several ends.
 
-    `at` gives the position of each end, `normals` the normals at the ends. Positions stay in the cells at `base`,
-    within the slack. Returns the positions, the strength of the planes in the second direction, and the mean normals.
+    `at` has the index of the position of each end, `normals` the normals at the ends. Positions stay in the cells at
+    `base`, within `slack`. Returns positions, the strength of the second principal direction, and mean normals.
     """
-    moved, strength, near = position, np.zeros(len(position)), normals
-    for share in _LOOKS:
-        points, there, reached = space.feet(position[at] + share * (ends - position[at]))
-        points, near = np.where(reached[:, None], points, ends), np.where(reached[:, None], there, normals)
-        *meeting, _, strength = meeting_points(_planes(at, len(position), points - base[at], near), _WEAKEST)
-        moved = np.nan_to_num(np.stack(meeting, -1), nan=0.5) + base
-        position = np.clip(moved, base - slack, base + (1.0 + slack))
-    outward = np.stack([summed(at, axis, len(position)) for axis in near.T], -1)
-    return moved, strength, outward / np.maximum(np.linalg.norm(outward, axis=1, keepdims=True), 1e-300)
+    meeting, strength, sampled_normals = position, np.zeros(len(position)), normals
+    for fraction in _SAMPLE_FRACTIONS:
+        points, projected_normals, reached = space.project(position[at] + fraction * (ends - position[at]))
+        points, sampled_normals = (
+            np.where(reached[:, None], points, ends),
+            np.where(reached[:, None], projected_normals, normals),
+        )
+        *meeting_point, _, strength = intersect_planes(
+            _sum_planes(at, len(position), points - base[at], sampled_normals), _MIN_STRENGTH
+        )
+        meeting = np.nan_to_num(np.stack(meeting_point, -1), nan=0.5) + base
+        position = np.clip(meeting, base - slack, base + (1.0 + slack))
+    outward = np.stack([sum_by_index(at, axis, len(position)) for axis in sampled_normals.T], -1)
+    return meeting, strength, outward / np.maximum(np.linalg.norm(outward, axis=1, keepdims=True), 1e-300)
 
 
-def _within(position: Points, cells: Points, slack: float = _SLACK) -> NDArray[np.bool_]:
+def _are_within_cells(position: Points, cells: Points, slack: float = _SLACK) -> NDArray[np.bool_]:
     return np.all((position > cells - slack) & (position < cells + (1.0 + slack)), axis=-1)  # type: ignore[return-value]
 
 
-def _planes(at: Indices, count: int, points: Points, normals: Points) -> Quadrics:
-    """Sums over the planes through points, for each index in `at`."""
+def _sum_planes(at: Indices, count: int, points: Points, normals: Points) -> Quadrics:
+    """Sums over planes through points, for each index in `at`."""
     x, y, z = np.ascontiguousarray(normals.T)
     height = np.einsum("ij,ij->i", normals, points)
     rows = [x * x, x * y, x * z, y * y, y * z, z * z, x * height, y * height, z * height, height * height]
     rows += [*np.ascontiguousarray(points.T), np.ones(len(points))]
-    return [summed(at, row, count) for row in rows]
+    return [sum_by_index(at, row, count) for row in rows]
 
 
-def summed(at: Indices, row: NDArray[Any], count: int) -> NDArray[np.float64]:
-    """The sum of a row's values for each index in `at`."""
+def sum_by_index(at: Indices, row: NDArray[Any], count: int) -> NDArray[np.float64]:
+    """Sums the values of a row for each index in `at`."""
     return np.bincount(at, row, count).astype(np.float64, copy=False)

@@ -84,14 +84,14 @@ def link_problem(assembly: AssemblyContents, function: GraphFunction, source: So
 
 def depends_on(function: GraphFunction, start: str, target: str) -> bool:
     """Whether node `start` is node `target` or depends on it."""
-    pending, seen = [start], set()
+    pending, visited = [start], set()
     while pending:
         identifier = pending.pop()
         if identifier == target:
             return True
-        if identifier in seen or identifier not in function.nodes:
+        if identifier in visited or identifier not in function.nodes:
             continue
-        seen.add(identifier)
+        visited.add(identifier)
         sources = function.nodes[identifier].inputs.values()
         pending.extend(source.node for source in sources if isinstance(source, Reference))
     return False
@@ -135,15 +135,15 @@ def callees(assembly: AssemblyContents, function: AnyFunction) -> Iterator[int]:
 
 def calls(assembly: AssemblyContents, start: int, target: int) -> bool:
     """Whether function `start` is function `target` or calls it, directly or indirectly."""
-    pending, seen = [start], set()
+    pending, visited = [start], set()
     while pending:
         function_id = pending.pop()
         if function_id == target:
             return True
         function = assembly.functions.get(function_id)
-        if function_id in seen or function is None:
+        if function_id in visited or function is None:
             continue
-        seen.add(function_id)
+        visited.add(function_id)
         pending.extend(callees(assembly, function))
     return False
 
@@ -247,7 +247,7 @@ def has_default(node: GraphNode, port: str) -> bool:
 
 def _describe_missing_function(function_id: int | None) -> str:
     if function_id is None:
-        return "no function is chosen: `functionID` must be a number or come from a ResourceId node"
+        return "no function is chosen: `functionID` must be a literal or a link to a ResourceId node"
     return f"function {function_id} does not exist"
 
 

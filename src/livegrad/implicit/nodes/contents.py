@@ -34,8 +34,8 @@ class AssemblyContents:
 
     def __repr__(self) -> str:
         names = [function.name for function in self.functions.values()]
-        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-        return f"<assembly: functions {shown or '(none)'}; {len(self.resources)} resources, {len(self.items)} items>"
+        listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        return f"<assembly: functions {listed or '(none)'}; {len(self.resources)} resources, {len(self.items)} items>"
 
     def with_function(self, function: AnyFunction) -> Self:
         """Adds or replaces a function without validation; `problems` lists the contradictions."""
@@ -89,10 +89,10 @@ class AssemblyContents:
         """Returns the assembly, or raises an error that lists its problems."""
         problems = self.problems()
         if problems:
-            listed = "; ".join(map(str, problems[:5])) + (
+            summary = "; ".join(map(str, problems[:5])) + (
                 f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
             )
-            raise AssemblyError(f"the assembly has problems: {listed}", where=caller_origin())
+            raise AssemblyError(f"the assembly has problems: {summary}", where=caller_origin())
         return self
 
     def free_id(self) -> int:

@@ -53,8 +53,8 @@ def gradient_name(function: AnyFunction, key: GradientKey) -> str:
     'gradient_of_my_sphere_shape_pos'
     """
     stem = "exact_gradient_of" if key.exact else ("adaptive_gradient_of" if key.adaptive_step else "gradient_of")
-    text = f"{stem}_{function.name or function.id}_{key.output}_{key.input}"
-    return re.sub(r"[^0-9A-Za-z_]", "_", text)
+    name = f"{stem}_{function.name or function.id}_{key.output}_{key.input}"
+    return re.sub(r"[^0-9A-Za-z_]", "_", name)
 
 
 def insert_function(assembly: Assembly, key: GradientKey | None, function: GraphFunction) -> tuple[Assembly, int]:

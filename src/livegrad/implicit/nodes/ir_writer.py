@@ -176,8 +176,8 @@ class IrWriter:
         """Combines two conditions by the minimum (and) or maximum (or) of their masks."""
 
         def rule(first: Condition, second: Condition) -> Condition:
-            both = self.build.apply(type, self.mask(first), self.mask(second))
-            return Condition(self.build._literal(0.5, both.type), both)
+            combined = self.build.apply(type, self.mask(first), self.mask(second))
+            return Condition(self.build._literal(0.5, combined.type), combined)
 
         return self.conditions(node, rule)
 

@@ -48,6 +48,6 @@ def to_cuda(assembly: Assembly, name: FunctionName, *, exact: bool = False, elem
 def _to_c(dialect: Dialect, assembly: Assembly, name: FunctionName, exact: bool, element: Scalar) -> str:
     require_assembly(assembly)
     function = assembly.function(name)
-    used = eliminate_dead_code(assembly, {function.id: function.outputs})
-    lowered = used if exact else lower_function_gradient(used, on_problem="raise").assembly
+    reduced = eliminate_dead_code(assembly, {function.id: function.outputs})
+    lowered = reduced if exact else lower_function_gradient(reduced, on_problem="raise").assembly
     return function_source(convert(lowered, name, exact=exact, element=element).function, dialect)

@@ -1,7 +1,7 @@
-"""Append blocks: a function decides for each element whether to emit it; emitted elements are compacted.
+"""Creates append blocks: a function decides for each element whether to emit it, and emitted elements are compacted.
 
-In: a function that returns `(emit, value)`. Out: a block with the outputs `values` (as many rows as its capacity, zeros
-after the last), `count` and `total`. The counter is reset whenever the step runs. Elements keep their order.
+In: a function that returns `(emit, value)`. Out: a block with the outputs `values` (`capacity` rows, zeros after
+the last emitted row), `count` and `total`. Each run of the step resets the counter. Elements keep their order.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class AppendBlock(Block):
             raise UsageError("the capacity must be a positive integer", where=caller_origin(), found=repr(capacity))
         self.function, self.capacity = function, capacity
         self.limits = {"total": capacity}
-        super().__init__(_body(function, capacity, name or name_of(function)), name)
+        super().__init__(_make_body(function, capacity, name or name_of(function)), name)
 
 
 def append_block(function: Callable[..., Any], *, capacity: int, name: str | None = None) -> AppendBlock:
-    """Creates a block that collects the elements that a function emits.
+    """Creates a block that collects the elements which a function emits.
 
     >>> from livegrad.live.engine import Engine
     >>> engine = Engine()
@@ -50,21 +50,21 @@ def append_block(function: Callable[..., Any], *, capacity: int, name: str | Non
     return AppendBlock(function, capacity, name)
 
 
-def _body(function: Callable[..., Any], capacity: int, name: str) -> TracedBody:
+def _make_body(function: Callable[..., Any], capacity: int, name: str) -> TracedBody:
     def append(**inputs: Any) -> tuple[Any, Any, Any]:
         emit, value = function(**inputs)
         emit = xp.astype(emit, xp.bool)
         if emit.ndim != 1 or value.ndim < 1 or value.shape[0] != emit.shape[0]:
             raise UsageError(
-                f"`{name}` must return a row of booleans and a value for each",
+                f"`{name}` must return a vector of booleans and one value for each of them",
                 found=f"shapes {emit.shape} and {value.shape}",
             )
         if emit.shape[0] == 0:
             return xp.zeros((capacity, *value.shape[1:]), dtype=value.dtype), integer_tensor(0), integer_tensor(0)
         indices, total = pack(emit, capacity)
-        chosen = take_rows(value, indices)
+        rows = take_rows(value, indices)
         valid = xp.reshape(xp.arange(capacity, dtype=xp.int64) < total, (capacity,) + (1,) * (value.ndim - 1))
-        return xp.where(valid, chosen, xp.zeros_like(chosen)), xp.minimum(total, integer_tensor(capacity)), total
+        return xp.where(valid, rows, xp.zeros_like(rows)), xp.minimum(total, integer_tensor(capacity)), total
 
     append.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return TracedBody(append, {}, ("values", "count", "total"), name)

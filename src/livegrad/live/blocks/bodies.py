@@ -1,7 +1,7 @@
 """Bodies of blocks: functions of the value IR, and Python functions on tensors, including captured functions.
 
-In: a callable. Out: an engine `Block`. A Python function is traced once for each set of input types. Context features
-that it reads become needs.
+In: a callable. Out: a `Block`. A Python function is traced once for each set of input types. The context features that
+it reads become operands.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def block(
 
     `inputs` names the pins of a function of the value IR. For a Python function the pins are its parameters; `inputs`
     may map them to types, in which symbolic sizes can change without recompiling. Parameter defaults are the values of
-    unconnected pins. Arguments that `functools.partial` passes by name are no pins, nor are options of functions of the
-    library, such as `axis` of `lg.sum`. `outputs` names the results; a single name may be a string. `shapes` are rules
-    for the shapes of outputs, such as "same(0)".
+    unconnected pins. Keyword arguments of `functools.partial` are not pins, nor are options of livegrad functions, such
+    as `axis` of `lg.sum`. `outputs` names the results; a single name may be a string. `shapes` has rules for the shapes
+    of outputs, such as "same(0)".
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32
@@ -71,7 +71,7 @@ def block(
 
 
 def _require_parameters(body: TracedBody, inputs: Sequence[str] | Mapping[str, Type | None]) -> None:
-    """Checks `inputs`: a mapping may contain some parameters, a sequence must name all of them."""
+    """Checks `inputs`: a mapping may contain some of the parameters; a sequence must name all of them."""
     parameters = [spec.name for spec in body.inputs]
     named = tuple(inputs) if isinstance(inputs, Mapping) else pin_names(inputs, "inputs")
     if not set(named) <= set(parameters) or not (isinstance(inputs, Mapping) or list(named) == parameters):
@@ -134,7 +134,7 @@ def replace_body(target: Block, what: Function | Callable[..., Any]) -> Body:
 
 
 class FunctionBody:
-    """A function of the value IR. Structs among its parameters and results are pins for each of their fields."""
+    """A function of the value IR. Each field of a struct parameter or result is a pin."""
 
     def __init__(
         self, function: Function, inputs: tuple[str, ...] | None, outputs: tuple[str, ...], name: str | None
@@ -157,7 +157,7 @@ class FunctionBody:
         self._function = make_function(self.name, (*flat.parameters, *leaves), flat.results) if leaves else flat
 
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
-        """The function, after checking that every input fits."""
+        """Checks that every input fits, and returns the function."""
         tensors = []
         for spec, input_type in zip(self.inputs, input_types, strict=True):
             assert spec.type is not None
@@ -169,6 +169,7 @@ class FunctionBody:
 
 
 def _require_fit(input_type: InputType, parameter_type: Type, pin: str) -> None:
+    """Raises unless an input type fits a parameter type."""
     element = scalar_of(parameter_type)
     shape: tuple[Any, ...] | None = ()
     if isinstance(parameter_type, Tensor):
@@ -180,9 +181,9 @@ def _require_fit(input_type: InputType, parameter_type: Type, pin: str) -> None:
     elif not isinstance(parameter_type, Scalar):
         raise PinError(pin, "a number, vector, matrix or tensor", str(parameter_type))
     assert element is not None
-    same = input_type.type.element is element
-    weakly = input_type.weak and _KINDS[input_type.type.element.kind] <= _KINDS[element.kind]
-    if not (same or weakly) or (shape is not None and input_type.type.shape != shape):
+    is_same = input_type.type.element is element
+    converts = input_type.weak and _KINDS[input_type.type.element.kind] <= _KINDS[element.kind]
+    if not (is_same or converts) or (shape is not None and input_type.type.shape != shape):
         raise PinError(
             pin,
             str(parameter_type),
@@ -199,7 +200,7 @@ class TracedBody:
         self.name = name or name_of(function)
         self.function = function
         python = function.python_function if isinstance(function, CapturedFunction) else function
-        self._by_position = 0  # the number of positional-only parameters
+        self._positional_count = 0  # the number of positional-only parameters
         specs = []
         for parameter in _parameters(python, self.name):
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
@@ -210,15 +211,15 @@ class TracedBody:
             if default is not None:
                 _require_numbers(default, parameter.name, self.name)
             specs.append(InputSpec(parameter.name, types.get(parameter.name), default))
-            self._by_position += parameter.kind is parameter.POSITIONAL_ONLY
+            self._positional_count += parameter.kind is parameter.POSITIONAL_ONLY
         self.inputs = tuple(specs)
         self.outputs = outputs
         self._by_types: dict[tuple[tuple[Type, ...], tuple[bool, ...]], Specialized] = {}
         self._by_inputs: dict[tuple[InputType, ...], Specialized] = {}  # by the input types, including sizes
-        self.traces = 0  # how often the function was traced; tests of the cost of edits read it
+        self.traces = 0  # the number of traces, which tests of the cost of edits read
 
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
-        """The function that tracing with tensors of these types gives."""
+        """Traces the function with tensors of these types, unless a cached result exists."""
         specialized = self._by_inputs.get(input_types)
         if specialized is None:
             specialized = self._specialize(input_types)
@@ -259,11 +260,11 @@ class TracedBody:
                 result = self._results_of(result)
             # Weakly typed results become float32 here.
             results = tuple(result_node(leaf, self.name) for leaf in flatten(result)[0])
-        del result  # drops our references: other holders mean that the function read an outside tensor
+        del result  # drops our references: any other holder means that the function read an outside tensor
         return _make_closed_function(results, nodes, self.name)
 
     def _results_of(self, result: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Results that the function returned by name, in the order of the pins."""
+        """Sorts results that the function returned by name into the order of the pins."""
         if any(output not in result for output in self.outputs):
             raise GraphError(
                 f"`{self.name}` returns results whose names do not match its outputs",
@@ -275,9 +276,9 @@ class TracedBody:
 
     def _call(self, arguments: dict[str, Any]) -> Any:
         _, named = convert_declared_numbers(self.function, (), arguments, traced_only=True)
-        values = list(named.values())[: self._by_position]
+        values = list(named.values())[: self._positional_count]
         try:
-            return self.function(*values, **dict(list(named.items())[self._by_position :]))
+            return self.function(*values, **dict(list(named.items())[self._positional_count :]))
         except LivegradError:
             raise
         except (Exception, SystemExit) as error:
@@ -290,14 +291,14 @@ def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Par
     try:
         return inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some built-ins have no signature
-        what = f"`{name}` does not say which parameters it has"
+        what = f"`{name}` has no signature that names its parameters"
         raise UsageError(what, where=caller_origin(), help=f"wrap it: lambda x, y: {name}(x, y)") from None
 
 
 def _is_option(function: Callable[..., Any], name: str) -> bool:
-    """Whether a keyword-only parameter is no pin: one that `functools.partial` gives, or an option such as `axis`.
+    """Whether a keyword-only parameter is not a pin: `functools.partial` binds it, or it is an option such as `axis`.
 
-    The functions of the library take what they compute with by position, and options by name.
+    Functions of livegrad take operands by position, and options by name.
     """
     while isinstance(function, partial):
         if name in function.keywords:
@@ -332,7 +333,7 @@ def _parameter_type(spec: InputSpec, input_type: InputType) -> Type:
 
 
 def _make_closed_function(results: tuple[Node, ...], inputs: Sequence[Node], name: str) -> Specialized:
-    """The function of traced results: features become operands, and tensors created inside become constants."""
+    """Makes the function of traced results. Features become operands; tensors created inside become constants."""
     parameters = set(inputs)
     leaves = [node for node in toposort(results) if node.op is input_op and node not in parameters]
     features = [leaf for leaf in leaves if isinstance(leaf.attribute("key"), FeatureKey)]

@@ -1,4 +1,4 @@
-"""Blocks that call a library: opaque work that the engine captures once and replays every frame.
+"""Creates blocks that call a library: opaque work that the engine captures once and replays in every frame.
 
 In: a Python function `call(stream, inputs..., outputs...)` that writes its outputs. Out: a block. On the CPU arrays are
 NumPy views of the engine's memory; on CUDA they are device arrays, and the call runs while `stream` is captured.
@@ -78,7 +78,7 @@ class CapturedBody:
         self._in_memory = tuple(spec.name in in_memory for spec in self.inputs)
 
     def with_call(self, call: Callable[..., None]) -> CapturedBody:
-        """A body with another call and the same outputs."""
+        """A body with another call, and the same outputs."""
         names = [spec.name for spec, is_in_memory in zip(self.inputs, self._in_memory, strict=True) if is_in_memory]
         return CapturedBody(call, self._rules, names, self.name)
 
@@ -87,9 +87,9 @@ class CapturedBody:
         shapes = [input_type.type.shape for input_type in input_types]
         results = []
         for rule in self._rules.values():
-            text, element = rule if isinstance(rule, tuple) else (rule, None)
+            shape_rule, element = rule if isinstance(rule, tuple) else (rule, None)
             if element is None and not input_types:
                 raise UsageError(f"`{self.name}` has no inputs", help='give the type: outputs={"name": (rule, f32)}')
-            results.append(Tensor(element or input_types[0].type.element, apply_shape_rule(text, shapes)))  # type: ignore[arg-type]
+            results.append(Tensor(element or input_types[0].type.element, apply_shape_rule(shape_rule, shapes)))  # type: ignore[arg-type]
         types = tuple(input_type.type for input_type in input_types)
         return Specialized(CapturedCall(self.name, self._call, types, tuple(results), self._in_memory))

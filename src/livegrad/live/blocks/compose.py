@@ -73,14 +73,20 @@ class _Composition:
         input_types = tuple(weak.get(name) or InputType(_require_tensor(value.type)) for name, value in values.items())
         specialized = node.body.specialize(input_types)
         if isinstance(specialized.function, CapturedCall):
-            raise GraphError(f"`{node.key}` calls a library, which has no derivative", help="write a block for it")
+            raise GraphError(
+                f"`{node.key}` calls a library, which has no derivative", help="write a block for its gradient"
+            )
         if isinstance(specialized.function, CudaKernel):
-            raise GraphError(f"`{node.key}` is code for CUDA, which has no derivative", help="write a block for it")
+            what = f"`{node.key}` is a CUDA kernel, which has no derivative"
+            raise GraphError(what, help="write a block for its gradient")
         if specialized.sizes:
-            raise GraphError(f"`{node.key}` has symbolic sizes", help="a region is differentiated at known sizes")
+            raise GraphError(
+                f"`{node.key}` has symbolic sizes",
+                help="regions are differentiated only at fixed sizes: omit the symbolic sizes",
+            )
         types = specialized.function.parameter_types
-        of_features = zip(specialized.features, types[len(values) :], strict=False)
-        arguments = [*values.values(), *(self._feature_parameter(feature, type) for feature, type in of_features)]
+        feature_types = zip(specialized.features, types[len(values) :], strict=False)
+        arguments = [*values.values(), *(self._feature_parameter(feature, type) for feature, type in feature_types)]
         arguments += [self._constant_parameter(array) for array in specialized.constants]
         results = inline(
             specialized.function, [_convert(value, type) for value, type in zip(arguments, types, strict=True)]
@@ -93,8 +99,8 @@ class _Composition:
         return self.features[feature]
 
     def _constant_parameter(self, array: Numbers) -> Node:
-        for placeholder, shared in self.constants:  # several blocks may share one
-            if shared is array:
+        for placeholder, constant_array in self.constants:  # several blocks may share an array
+            if constant_array is array:
                 return placeholder
         (placeholder,) = placeholders([tensor_of(array)])
         self.constants.append((placeholder, array))
@@ -102,10 +108,10 @@ class _Composition:
 
 
 class _RegionCall:
-    """One region as an op of the value IR.
+    """Converts one region to an op of the value IR.
 
-    Bodies are closed functions of what the region reads, so an untaken branch computes nothing, and neither does its
-    derivative. Each body is evaluated once, so the work is linear in the number of regions, however deeply they nest.
+    Bodies are closed functions of the inputs of the region, so an untaken branch computes nothing, and neither does its
+    derivative. Each body is evaluated once, so the work is linear in the number of regions, at any nesting depth.
     """
 
     def __init__(
@@ -136,7 +142,7 @@ class _RegionCall:
             inner = body.nodes[key]
             values, weak = {}, {}
             for name, ref in inputs_of(inner).items():
-                # The inputs of an inner region are named by whole keys already.
+                # The inputs of an inner region already have complete keys as names.
                 input_key = name if inner.bodies and name not in inner.feeds else pin_key(key, name)
                 if input_key in self.inside:
                     values[name] = self.inside[input_key]
@@ -162,7 +168,7 @@ class _RegionCall:
             index = cast(control, type=i64) if control.type is not i64 else control
             count = constant(len(self.node.bodies), i64)
             is_body = (index >= constant(0, i64)) & (index < count)
-            result = switch(_choose(is_body, index, count), *operands, branches=functions)
+            result = switch(_select(is_body, index, count), *operands, branches=functions)
         else:
             result = cond(_to_bool(control), *operands, then=functions[0], otherwise=functions[1])
         return result_nodes(result, len(self.names))
@@ -172,10 +178,10 @@ class _RegionCall:
         region, key = self.region, self.node.key
         (index,) = placeholders([i64])
         carried, state, by_name = self._evaluate_iteration(index)
-        leaving = dict(zip(region.carried.values(), carried.values(), strict=True))
-        first = {name: leaving.get(name, zero(value.type)) for name, value in by_name.items()}
+        initial_results = dict(zip(region.carried.values(), carried.values(), strict=True))
+        first = {name: initial_results.get(name, zero(value.type)) for name, value in by_name.items()}
         if region.kind == "while":
-            # The pin decides about the first iteration, the result of the body about the others.
+            # The pin controls the first iteration, the result of the body all further ones.
             first["condition"] = broadcast(_to_bool(control), shape=(), axes=())
             by_name["condition"] = broadcast(_to_bool(lookup(by_name["condition"])), shape=(), axes=())
         results = (*(by_name[name] for name in region.carried.values()), *by_name.values())
@@ -200,26 +206,26 @@ class _RegionCall:
         A Python float starts as float32 unless the body produces float64, as in the running loop (`propagate.py`).
         """
         region, key = self.region, self.node.key
-        starts = {entering: self.values[entering] for entering in region.carried}
-        wide = {entering for entering in starts if entering in self.weak and starts[entering].type == Tensor(f64, ())}
-        starts |= {entering: _convert(starts[entering], Tensor(f32, ())) for entering in wide}
+        starts = {name: self.values[name] for name in region.carried}
+        wide = {name for name in starts if name in self.weak and starts[name].type == Tensor(f64, ())}
+        starts |= {name: _convert(starts[name], Tensor(f32, ())) for name in wide}
         while True:
-            carried = {carry_key(key, entering): start for entering, start in starts.items()}
+            carried = {carry_key(key, name): start for name, start in starts.items()}
             state = placeholders([start.type for start in carried.values()])
             values = {
                 **dict(zip(carried, state, strict=True)),
                 carry_key(key, region.index_name or ""): _as_tensor(index),
             }
             results = dict(zip(self.names, self._evaluate_body(self.node.bodies[0], values), strict=True))
-            adopted = {entering for entering in wide if results[region.carried[entering]].type == Tensor(f64, ())}
-            if not adopted:
+            widened = {name for name in wide if results[region.carried[name]].type == Tensor(f64, ())}
+            if not widened:
                 return carried, state, results
-            starts |= {entering: self.values[entering] for entering in adopted}
-            wide -= adopted
+            starts |= {name: self.values[name] for name in widened}
+            wide -= widened
 
 
 def _inputs_besides(parameters: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
-    """The inputs of results besides the parameters of a body: features and constants."""
+    """The inputs of results that are not parameters of the body: features and constants."""
     return tuple(node for node in toposort(results) if node.op is input_op and node not in parameters)
 
 
@@ -228,25 +234,25 @@ def _concatenate_rows(node: NetworkNode, capacity: int, values: Values) -> dict[
     rows_of = [(wrap(values[name]), wrap(values[f"{name}#total"])) for name in node.feeds]
     index = xp.arange(capacity, dtype=xp.int64)
     start = total = _integer_tensor(0)
-    kept = None
+    gathered = None
     for rows, emitted in rows_of:
         row_count = xp.minimum(emitted, _integer_tensor(rows.shape[0]))
         row_index = index - start
-        here = xp.reshape((row_index >= 0) & (row_index < row_count), (capacity,) + (1,) * (rows.ndim - 1))
+        is_in_writer = xp.reshape((row_index >= 0) & (row_index < row_count), (capacity,) + (1,) * (rows.ndim - 1))
         chosen = xp.take(rows, xp.clip(row_index, 0, rows.shape[0] - 1), axis=0)
-        chosen = xp.where(here, chosen, xp.zeros_like(chosen))
-        kept = chosen if kept is None else xp.where(here, chosen, kept)
+        chosen = xp.where(is_in_writer, chosen, xp.zeros_like(chosen))
+        gathered = chosen if gathered is None else xp.where(is_in_writer, chosen, gathered)
         start, total = start + row_count, total + emitted
-    assert kept is not None
+    assert gathered is not None
     count = xp.minimum(start, _integer_tensor(capacity))
-    return {"values": kept.node, "count": count.node, "total": total.node}
+    return {"values": gathered.node, "count": count.node, "total": total.node}
 
 
 def _integer_tensor(value: int) -> Handle:
     return wrap(_as_tensor(constant(value, i64)))
 
 
-def _choose(condition: Node, first: Node, second: Node) -> Node:
+def _select(condition: Node, first: Node, second: Node) -> Node:
     return make_cond(condition, lambda: first, lambda: second)
 
 
@@ -263,7 +269,7 @@ def _convert(value: Node, wanted: Type) -> Node:
         return scalar if scalar.type is wanted else cast(scalar, type=wanted)
     if isinstance(wanted, Tensor) and wanted.shape == ():
         return broadcast(cast(lookup(value), type=wanted.element), shape=(), axes=())
-    raise GraphError(f"{wanted} cannot be differentiated inside a region", help="take tensors there")
+    raise GraphError(f"{wanted} cannot be differentiated inside a region", help="use tensor parameters there")
 
 
 def _as_tensor(value: Node) -> Node:
@@ -271,7 +277,7 @@ def _as_tensor(value: Node) -> Node:
         return value
     if isinstance(value.type, Scalar):
         return broadcast(value, shape=(), axes=())
-    raise GraphError(f"{value.type} cannot be differentiated inside a region", help="give tensors there")
+    raise GraphError(f"{value.type} cannot be differentiated inside a region", help="return tensors there")
 
 
 def _require_tensor(type: Type) -> Tensor:
@@ -287,6 +293,6 @@ def differentiable_function(specialized: Specialized) -> Function:
             help="write a block for its gradient",
         )
     if isinstance(specialized.function, CudaKernel):
-        what = f"`{specialized.function.name}` is code for CUDA, which has no derivative"
+        what = f"`{specialized.function.name}` is a CUDA kernel, which has no derivative"
         raise GraphError(what, help="write a block for its gradient")
     return specialized.function

@@ -1,7 +1,7 @@
-"""Blocks from CUDA C, PTX and cubins: a kernel, and which of its parameters are inputs, outputs and sizes.
+"""Creates blocks from CUDA C, PTX and cubins.
 
-In: code and a description of its parameters, which for CUDA C is read from the kernel's signature. Out: a block for
-`Engine("cuda")`. `watch_cuda` follows a code file and the JSON file next to it.
+In: code, and which parameters of the kernel are inputs, outputs and sizes. The types of CUDA C come from the signature.
+Out: a block for `Engine("cuda")`. `watch_cuda` follows a code file and the JSON file next to it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from livegrad.diagnostics import TextOrigin, UsageError, caller_origin
 from livegrad.ir.types import SCALARS, Scalar, Tensor, Type
-from livegrad.live.blocks.source_files import stamp_of
+from livegrad.live.blocks.source_files import KEEPS_RUNNING, stamp_of
 from livegrad.live.blocks.watch import follow
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, InputSpec, Specialized
@@ -33,15 +33,15 @@ _C_TYPES = {
     "int8_t": "i8", "uint8_t": "u8", "int16_t": "i16", "uint16_t": "u16", "int32_t": "i32", "uint32_t": "u32",
     "int64_t": "i64", "uint64_t": "u64",
 }  # fmt: skip
-_HEAD = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)")
+_SIGNATURE = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)")
 _LANGUAGES: dict[str, Language] = {".cu": "cuda", ".ptx": "ptx", ".cubin": "cubin"}
 
 
 @dataclass(frozen=True)
 class KernelParameter:
-    """One parameter of a kernel: an input or output (a pointer), a number, or the size of one of the buffers.
+    """One parameter of a kernel: an input or output (a pointer), a number, or the size of a buffer.
 
-    `shape` is the shape rule of an output; `of` is the buffer that a size is of, `axis` which of its extents.
+    `shape` is the shape rule of an output. A size parameter is the size of the buffer `of`, or one extent at `axis`.
 
     >>> KernelParameter("scale", "number", SCALARS["f32"], default=1.0).kind
     'number'
@@ -153,19 +153,19 @@ class CudaBody:
         self.code, self._parameters, self._threads = code, tuple(parameters), threads
         inputs = [p for p in self._parameters if p.kind in ("input", "number")]
         self.inputs = tuple(InputSpec(p.name, None, p.default) for p in inputs)
-        self._written = [p for p in self._parameters if p.kind == "output"]
-        self.outputs = tuple(p.name for p in self._written)
+        self._output_parameters = [p for p in self._parameters if p.kind == "output"]
+        self.outputs = tuple(p.name for p in self._output_parameters)
         self._input_parameters = inputs
-        if not self._written:
+        if not self._output_parameters:
             raise UsageError(
-                f"`{name}` has no outputs", where=_origin_of(code), help="say which parameters are outputs"
+                f"`{name}` has no outputs", where=_origin_of(code), help="declare which parameters are outputs"
             )
         if not 1 <= threads <= 1024:
             raise UsageError(
                 f"`{name}` cannot have {threads} threads in a block", where=_origin_of(code), expected="1 to 1024"
             )
         self._points = points or self.outputs[0]
-        named = {p.name for p in [*inputs, *self._written]}
+        named = {p.name for p in [*inputs, *self._output_parameters]}
         for wanted in (self._points, *(p.of for p in self._parameters if p.kind == "size")):
             if wanted not in named:
                 raise UsageError(
@@ -183,10 +183,11 @@ class CudaBody:
                 raise PinError(parameter.name, str(parameter.element), str(input_type.type.element))
             types.append(input_type.type)
         shapes = [input_type.type.shape for input_type in input_types]
-        results = [Tensor(p.element, apply_shape_rule(p.shape or "same(0)", shapes)) for p in self._written]  # type: ignore[arg-type]
+        result_shapes = [apply_shape_rule(p.shape or "same(0)", shapes) for p in self._output_parameters]  # type: ignore[arg-type]
+        results = [Tensor(p.element, shape) for p, shape in zip(self._output_parameters, result_shapes, strict=True)]
         sized = dict(zip((*(p.name for p in self._input_parameters), *self.outputs), (*types, *results), strict=True))
-        counted = sized[self._points]
-        points = prod(map(int, counted.shape)) if isinstance(counted, Tensor) else 1  # type: ignore[arg-type]
+        points_type = sized[self._points]
+        points = prod(map(int, points_type.shape)) if isinstance(points_type, Tensor) else 1  # type: ignore[arg-type]
         code = self.code
         kernel = CudaKernel(
             self.name, code.language, code.text, code.symbol, self._arguments(), tuple(types), tuple(results), points,
@@ -214,7 +215,7 @@ def _origin_of(code: KernelCode) -> TextOrigin | None:
     return TextOrigin(code.file, code.line) if code.file else None
 
 
-# --- from the head of a kernel ---------------------------------------------------------------------------------------
+# --- parameters from the signature of a kernel -----------------------------------------------------------------------
 
 
 def read_head(
@@ -224,20 +225,20 @@ def read_head(
     defaults: Mapping[str, Any],
     kernel: str | None = None,
 ) -> tuple[str, list[KernelParameter]]:
-    """The symbol of a kernel and its parameters, from its head in CUDA C.
+    """Parses the signature of a kernel in CUDA C: returns its symbol and its parameters.
 
     >>> read_head('extern "C" __global__ void f(const float* x, float* y)', {"y": "same"}, {}, {})[1][1].kind
     'output'
     """
     code = re.sub(r"//[^\\n]*|/\\*.*?\\*/", " ", source, flags=re.DOTALL)
-    heads = [match for match in _HEAD.finditer(code) if kernel in (None, match[1])]
-    if len(heads) != 1:
-        found = ", ".join(match[1] for match in _HEAD.finditer(code)) or "none"
+    signatures = [match for match in _SIGNATURE.finditer(code) if kernel in (None, match[1])]
+    if len(signatures) != 1:
+        found = ", ".join(match[1] for match in _SIGNATURE.finditer(code)) or "none"
         raise UsageError(
             f"there is no kernel `{kernel}`" if kernel else "the source must contain exactly one kernel", found=found,
             where=caller_origin(), help='name it: cuda_block(..., kernel="name")',
         )  # fmt: skip
-    symbol, inside = heads[0][1], heads[0][2]
+    symbol, inside = signatures[0][1], signatures[0][2]
     parts = [part.strip() for part in inside.split(",") if part.strip()]
     parameters = [_parse_parameter(part, outputs, sizes, defaults) for part in parts]
     unknown = {*outputs, *sizes, *defaults} - {p.name for p in parameters}
@@ -269,17 +270,17 @@ def _parse_parameter(
 
 
 def _line_of(source: str, file: str, call: int) -> int:
-    """The line of a file where the source text begins; if it is not in the file, the line of the call."""
-    lines = "".join(linecache.getlines(file))
-    at = lines.find(source)
-    return lines.count("\n", 0, at) + 1 if at >= 0 else call
+    """The line of a file where the source text begins, or the line of the call if the text is not in the file."""
+    text = "".join(linecache.getlines(file))
+    start = text.find(source)
+    return text.count("\n", 0, start) + 1 if start >= 0 else call
 
 
-# --- from files ------------------------------------------------------------------------------------------------------
+# --- code from files -------------------------------------------------------------------------------------------------
 
 
 def load_body(path: Path, name: str | None) -> CudaBody:
-    """The body of a block from a file and its JSON."""
+    """Loads the body of a block from a code file and its JSON file."""
     language = _LANGUAGES.get(path.suffix)
     if language is None:
         raise GraphError(f"`{path.name}` is not CUDA code", expected=", ".join(_LANGUAGES))
@@ -288,12 +289,12 @@ def load_body(path: Path, name: str | None) -> CudaBody:
         described = path.with_suffix(".json").read_text(encoding="utf-8")
     except OSError as error:
         missing = Path(str(error.filename)).name
-        raise GraphError(f"cannot read `{missing}`: {error.strerror}", help="the last code keeps running") from error
+        raise GraphError(f"cannot read `{missing}`: {error.strerror}", help=KEEPS_RUNNING) from error
     except UnicodeDecodeError as error:
-        raise GraphError(f"`{path.stem}` is not UTF-8 text: {error}", help="the last code keeps running") from error
+        raise GraphError(f"`{path.stem}` is not UTF-8 text: {error}", help=KEEPS_RUNNING) from error
     try:
         data = json.loads(described)
-        parameters = [_from_json(one) for one in data["parameters"]]
+        parameters = [_from_json(parameter) for parameter in data["parameters"]]
         code = KernelCode(language, text, str(data["kernel"]), str(path), 1)
         return CudaBody(code, parameters, data.get("points"), int(data.get("threads", 256)), name or code.symbol)
     except json.JSONDecodeError as error:

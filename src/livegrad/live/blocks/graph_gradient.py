@@ -1,7 +1,7 @@
-"""Gradients of live graphs: `lg.grad(of=pin, by=pins)` is a block that can be added, connected and read like any other.
+"""Gradients of live graphs: `lg.grad(of=pin, by=pins)` returns a block that users add, connect and read like any other.
 
 In: an output and the pins to differentiate with respect to. Out: a `GradientBlock`. The graph compiler expands it to
-one step for each block between those pins, which takes that block's inputs and the cotangents of its outputs. It
+one step for each block between those pins, which reads that block's inputs and the cotangents of its outputs. It
 therefore follows every edit of the graph, and an edit of one block compiles only that block's derivative.
 """
 
@@ -47,13 +47,13 @@ def gradient_block(
         raise UsageError("a gradient needs an output: pass of=...", where=caller_origin(), found=repr(of))
     pins_by_name = {"": by} if isinstance(by, Pin | str) else by
     pins = pins_by_name.values() if isinstance(pins_by_name, Mapping) else pins_by_name
-    chosen = [_pin(owner, pin) if isinstance(pin, str) else pin for pin in pins]
+    selected = [_pin(owner, pin) if isinstance(pin, str) else pin for pin in pins]
     names = (
         list(pins_by_name)
         if isinstance(pins_by_name, Mapping) and "" not in pins_by_name
-        else [pin.name for pin in chosen]
+        else [pin.name for pin in selected]
     )
-    return GradientBlock(name, only_output(source), dict(zip(names, chosen, strict=True)), len(chosen))
+    return GradientBlock(name, only_output(source), dict(zip(names, selected, strict=True)), len(selected))
 
 
 def _pin(owner: Block | None, name: str) -> Pin:
@@ -61,7 +61,7 @@ def _pin(owner: Block | None, name: str) -> Pin:
         raise UsageError(
             f"`{name}` does not name a block",
             where=caller_origin(),
-            help="pass pins, or the block first",
+            help="pass pins, or pass the block as the first argument",
         )
     return owner[name]
 
@@ -79,7 +79,7 @@ class GradientBlock(DerivedBlock):
         if of.direction != "output":
             raise UsageError(f"`{of}` is not an output", where=caller_origin(), help="differentiate a result")
         if not by:
-            help = "name what to differentiate by: by=[block[...], ...]"
+            help = "name the pins: by=[block[...], ...]"
             raise UsageError("a gradient needs at least one pin in `by`", where=caller_origin(), help=help)
         if count is not None and count != len(by):
             help = 'give each a name: by={"name": pin}'
@@ -117,7 +117,7 @@ def _require_pin(pin: Pin) -> None:
 
 
 def _exists_inside(pin: Pin) -> bool:
-    """Whether the inner output that a composite exposes is still there. A region reports that itself."""
+    """Whether the inner output that a composite exposes still exists. Regions report this themselves."""
     while isinstance(pin.block, Composite) and not isinstance(pin.block, Region):
         inner = pin.block.inner_output(pin.name)
         if inner is None:
@@ -145,32 +145,32 @@ class _BackwardPass:
             else:
                 inputs = resolver.inputs(pin)
                 if inputs is None or any(node not in network.nodes for node, _ in inputs):
-                    raise self._not_here(pin)
+                    raise self._location_error(pin)
                 self.inputs[name] = [*inputs, *self._derived_readers(inputs)]
         # The cotangents that reach each node output, to be summed.
         self.arriving: dict[OutputRef, list[Ref | None]] = {self.of: [seed]}
 
     def _derived_readers(self, inputs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """The same inputs of derived nodes, which read what their primals read, if the output depends on them.
+        """The same inputs of derived nodes, which read the inputs of their primals, if the output depends on them.
 
         Higher derivatives need them.
         """
-        before = self._find_ancestors()
+        ancestors = self._find_ancestors()
         derived: list[tuple[str, str]] = []
-        waiting = list(inputs)
-        while waiting:
-            node, name = waiting.pop()
+        worklist = list(inputs)
+        while worklist:
+            node, name = worklist.pop()
             readers = [(key, name) for key in self.network.followers.get(node, ())]
-            derived += [(key, name) for key, name in readers if key in before]
-            waiting += readers
+            derived += [(key, name) for key, name in readers if key in ancestors]
+            worklist += readers
         return derived
 
     def _require_inside(self, ref: OutputRef | None, pin: Pin) -> OutputRef:
         if ref is None or ref.node not in self.network.nodes:
-            raise self._not_here(pin)
+            raise self._location_error(pin)
         return ref
 
-    def _not_here(self, pin: Pin) -> GraphError:
+    def _location_error(self, pin: Pin) -> GraphError:
         help = (
             "a gradient must be in the same graph as its blocks; blocks inside a region cannot be reached from outside"
         )
@@ -179,12 +179,12 @@ class _BackwardPass:
     def nodes(self) -> list[NetworkNode]:
         """All derived nodes; the last one sums the cotangents of each pin."""
         active = self._find_active_inputs()
-        back = [node for node in reversed(self._sorted_nodes()) if node.key in active]
-        before = self._find_ancestors()
+        reversed_nodes = [node for node in reversed(self._sorted_nodes()) if node.key in active]
+        ancestors = self._find_ancestors()
         requested = {node for inputs in self.inputs.values() for node, _ in inputs}
         derived = []
-        for primal in back:
-            if primal.key in before or primal.key in requested:
+        for primal in reversed_nodes:
+            if primal.key in ancestors or primal.key in requested:
                 derived.append(self._derive_node(primal, active[primal.key]))
         return [*derived, self._gather_node()]
 
@@ -197,7 +197,7 @@ class _BackwardPass:
         for inputs in self.inputs.values():
             for node, name in inputs:
                 direct.setdefault(node, set()).add(name)
-        chosen = set(self.outputs.values())
+        selected = set(self.outputs.values())
         active: dict[str, tuple[str, ...]] = {}
         for node in self._sorted_nodes():
             if isinstance(node.block, State):
@@ -206,7 +206,7 @@ class _BackwardPass:
                 name
                 for name, ref in inputs_of(node).items()
                 if name in direct.get(node.key, ())
-                or (isinstance(ref, OutputRef) and (ref.node in active or ref in chosen))
+                or (isinstance(ref, OutputRef) and (ref.node in active or ref in selected))
             ]
             if names:
                 active[node.key] = tuple(names)
@@ -215,21 +215,21 @@ class _BackwardPass:
     def _find_ancestors(self) -> set[str]:
         """The nodes that the output depends on, including its own."""
         ancestors: set[str] = set()
-        waiting = [self.of.node]
-        while waiting:
-            key = waiting.pop()
+        worklist = [self.of.node]
+        while worklist:
+            key = worklist.pop()
             if key not in ancestors and key in self.network.nodes:
                 ancestors.add(key)
-                waiting += [source for _, source in self.network.nodes[key].dependencies()]
+                worklist += [source for _, source in self.network.nodes[key].dependencies()]
         return ancestors
 
     def _derive_node(self, primal: NetworkNode, names: tuple[str, ...]) -> NetworkNode:
-        """The node that pulls cotangents back through a primal node, and registers its results with earlier nodes."""
+        """Makes the node that pulls cotangents back through a primal node. Registers its results with earlier nodes."""
         key = f"{self.key}/{primal.key}"
         feeds: dict[str, Ref | None] = dict(inputs_of(primal))
         arrow = "←"
         while any(arrow in name for name in feeds):
-            arrow += "←"  # a derivative's own cotangents are among its inputs
+            arrow += "←"  # the cotangents of a derivative are among its inputs
         counts = []
         for output in results_of(primal):
             arriving = self.arriving.get(OutputRef(primal.key, output), [])
@@ -273,31 +273,31 @@ class _FailingBody:
 
 
 class _PullbackBody:
-    """(inputs of a node, cotangents of its results) → cotangents of some of its inputs."""
+    """Maps the inputs of a node and the cotangents of its results to the cotangents of some of its inputs."""
 
     def __init__(
-        self, name: str, primal: NetworkNode, feeds: tuple[str, ...], wanted: tuple[str, ...], counts: tuple[int, ...]
+        self, name: str, primal: NetworkNode, feeds: tuple[str, ...], argnames: tuple[str, ...], counts: tuple[int, ...]
     ) -> None:
-        self.name, self.argnames, self.counts = name, wanted, counts
+        self.name, self.argnames, self.counts = name, argnames, counts
         self.inputs = tuple(map(InputSpec, feeds))
-        self.outputs = tuple(f"{name}'" for name in wanted)
+        self.outputs = tuple(f"{name}'" for name in argnames)
         self._primal, self._feeds = primal, feeds
-        self._number = len(feeds) - sum(counts)
+        self._input_count = len(feeds) - sum(counts)
 
     def of_primal(self, primal: NetworkNode) -> _PullbackBody:
         return _PullbackBody(self.name, primal, self._feeds, self.argnames, self.counts)
 
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
         """The derivative of the current function of the primal node."""
-        primal_types, arriving = input_types[: self._number], input_types[self._number :]
+        primal_types, arriving = input_types[: self._input_count], input_types[self._input_count :]
         specialized = function_of(self._primal, primal_types)
         function = differentiable_function(specialized)
         results = _repeat_by_count(function.result_types, self.counts)
-        for spec, cotangent, type in zip(self.inputs[self._number :], arriving, results, strict=True):
+        for spec, cotangent, type in zip(self.inputs[self._input_count :], arriving, results, strict=True):
             _require_cotangent(cotangent, type, dict(specialized.sizes), spec.name)
-        positions = [index for index, spec in enumerate(self.inputs[: self._number]) if spec.name in self.argnames]
+        positions = [index for index, spec in enumerate(self.inputs[: self._input_count]) if spec.name in self.argnames]
         useful = tuple(cotangent.weak or is_differentiable(cotangent.type) for cotangent in arriving)
-        derived = _make_pullback(function, self._number, tuple(positions), self.counts, useful)
+        derived = _make_pullback(function, self._input_count, tuple(positions), self.counts, useful)
         return Specialized(derived, specialized.features, specialized.constants, specialized.sizes)
 
 
@@ -310,7 +310,7 @@ def _require_cotangent(cotangent: InputType, type: Type, sizes: Mapping[str, int
         return
     shape = tuple(sizes.get(str(size), size) for size in shape_of(type))
     if cotangent.type.shape != shape or not (cotangent.weak or cotangent.type.element is scalar_of(type)):
-        found = "one number" if cotangent.weak else str(cotangent.type)
+        found = "a number" if cotangent.weak else str(cotangent.type)
         raise PinError(pin, f"a cotangent of {type}: differentiate one real number, or feed `seed`", found)
 
 
@@ -324,12 +324,12 @@ def _make_pullback(
 ) -> Function:
     """The derivative with respect to the inputs at `positions`, with `counts` cotangents for each result.
 
-    Cached by the function, whose equality ignores its name, and not by block, because blocks come and go.
+    Cached by the function, whose equality ignores its name, because several blocks may share it.
     """
     types = function.parameter_types
     active = tuple(index in positions and is_differentiable(type) for index, type in enumerate(types))
     cotangents = [differential_of(type) for type in _repeat_by_count(function.result_types, counts)]
-    # The cotangent of a result that is not differentiable (an index, a condition) is a buffer that nothing reads.
+    # No step reads the cotangent of a result that is not differentiable, such as an index or a condition.
     kinds = [
         differential if flag and is_differentiable(type) else type
         for differential, type, flag in zip(
@@ -343,7 +343,7 @@ def _make_pullback(
     for type, count in zip(function.result_types, counts, strict=True):
         arriving = [next(supply) for _ in range(count)]
         nodes = [node for node, flag in arriving if flag and is_differentiable(type)]
-        sums.append(_sum(nodes) if nodes else zero(differential_of(type)))
+        sums.append(_add_all(nodes) if nodes else zero(differential_of(type)))
     gradients: Iterable[Node] = ()
     if any(active):
         gradients = inline(pull_back(with_derivatives_written(function), active), [*arguments, *sums])
@@ -353,7 +353,7 @@ def _make_pullback(
     return make_function(f"{function.name}.back", inputs, results)
 
 
-def _sum(nodes: Sequence[Node]) -> Node:
+def _add_all(nodes: Sequence[Node]) -> Node:
     total = nodes[0]
     for node in nodes[1:]:
         total = add_values(total, node)
@@ -370,7 +370,7 @@ class _SumBody:
         self.inputs = tuple(map(InputSpec, feeds))
 
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
-        """The sums; zeros for pins without cotangents."""
+        """Sums the cotangents of each pin; zeros for pins without cotangents."""
         inputs: list[Node] = []
         results = []
         sizes: dict[str, int] = {}
@@ -384,12 +384,12 @@ class _SumBody:
                 )
             for term in terms[has_value:]:
                 _require_cotangent(term, type, {}, output)
-            # Sizes are symbolic, so that other sizes need no new code. A weak number takes the type of the value (the
-            # seed, if an output is differentiated with respect to itself).
+            # Sizes are symbolic, so that other sizes need no new code. A weak number (the seed, if an output is
+            # differentiated with respect to itself) takes the type of the value.
             symbols = tuple(Dimension.symbol(f"{output}{axis}") for axis in range(len(type.shape)))
             sizes |= {str(symbol): int(size) for symbol, size in zip(symbols, type.shape, strict=True)}  # type: ignore[arg-type]
             nodes = placeholders([Tensor(type.element if term.weak else term.type.element, symbols) for term in terms])
             inputs += nodes
             arriving = [node for node in nodes[has_value:] if is_differentiable(node.type)]
-            results.append(_sum(arriving) if arriving else zero(nodes[0].type))
+            results.append(_add_all(arriving) if arriving else zero(nodes[0].type))
         return Specialized(make_function(self.name, inputs, results), sizes=tuple(sorted(sizes.items())))

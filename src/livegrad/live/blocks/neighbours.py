@@ -1,4 +1,4 @@
-"""Exact neighbour search within a radius, with a grid of cells and a sort.
+"""Finds the exact neighbours of points within a radius, with a grid of cells and a sort.
 
 In: positions of shape (n, 1..3) and a radius. Out: indices up to a capacity, and counts. Points are sorted by cell;
 each point checks the cells around its own, whose points are contiguous in the sorted order. Cell ids are unbounded, so
@@ -62,16 +62,16 @@ def neighbours(positions: Tensor, radius: Any, *, capacity: int) -> tuple[Tensor
     indices = xp.arange(points, dtype=xp.int64)
     # Three cells along the first axis are contiguous in the sorted order: a point searches one run per row of cells.
     runs = xp.reshape(xp.stack([key + shift for shift in shifts], axis=1), (-1,))
-    of_runs = xp.reshape(xp.stack([indices] * len(rows), axis=1), (-1,))
+    point_of_run = xp.reshape(xp.stack([indices] * len(rows), axis=1), (-1,))
     flat = xp.reshape(positions, (-1,))
     reach = xp.astype(xp.zeros_like(flat[0]) + radius * radius, positions.dtype)
     shared = (xp.sort(key), order, flat, reach)
-    starts, hits = _map_elements(_count_in_run, [runs, of_runs], shared, axes)
+    starts, hits = _map_elements(_count_in_run, [runs, point_of_run], shared, axes)
     before = xp.cumulative_sum(xp.reshape(hits, (points, len(rows))), axis=1)
     total = before[:, -1]
     slots = xp.broadcast_to(xp.reshape(xp.arange(capacity, dtype=xp.int64), (1, capacity)), (points, capacity))
-    of_slots = xp.broadcast_to(xp.reshape(indices, (points, 1)), (points, capacity))
-    lifted = [xp.reshape(slots, (-1,)), xp.reshape(of_slots, (-1,))]
+    point_of_slot = xp.broadcast_to(xp.reshape(indices, (points, 1)), (points, capacity))
+    lifted = [xp.reshape(slots, (-1,)), xp.reshape(point_of_slot, (-1,))]
     (neighbour_of_slot,) = _map_elements(
         _find_in_runs, lifted, (*shared[1:], starts, xp.reshape(before, (-1,))), axes, len(rows)
     )
@@ -91,10 +91,10 @@ def _require_points(positions: Tensor, capacity: int) -> None:
 
 
 def _cell_keys(positions: Tensor, radius: Any, axes: int) -> tuple[Tensor, list[int]]:
-    """The id of the cell of each point; cells along the first axis have consecutive ids."""
+    """The cell id of each point. Cells along the first axis have consecutive ids."""
     bits = _KEY_BITS // axes
     middle = 1 << (bits - 1)
-    # Distant points share the outermost cells. This is safe: candidates are compared by distance.
+    # Distant points share the outermost cells, which is safe because candidates are compared by distance.
     limit = float(min(middle - 2, 1 << 40))
     scaled = xp.floor(positions / radius)
     cells = xp.astype(xp.clip(xp.where(xp.isnan(scaled), xp.zeros_like(scaled), scaled), -limit, limit), xp.int64)
@@ -126,7 +126,7 @@ def _trace_element_function(
 
 
 def _make_distance_test(point: Node, positions: Node, reach: Node, axes: int) -> Callable[[Node], Node]:
-    """A function that tests whether another point is near this one, whose position is loaded once."""
+    """Returns a function that tests whether another point is near this point, whose position is loaded once."""
     limit = lookup(reach)
     position = [lookup(positions, point * integer(axes) + integer(axis)) for axis in range(axes)]
 
@@ -142,11 +142,11 @@ def _make_distance_test(point: Node, positions: Node, reach: Node, axes: int) ->
 
 
 def _count_in_run(
-    key: Node, point: Node, rising: Node, order: Node, positions: Node, reach: Node, axes: int
+    key: Node, point: Node, ascending: Node, order: Node, positions: Node, reach: Node, axes: int
 ) -> tuple[Node, Node]:
     """The start of a run of three cells in the sorted order, and the number of near points in it."""
-    start = search(rising, key - integer(1))
-    end = search(rising, key + integer(2))
+    start = search(ascending, key - integer(1))
+    end = search(ascending, key + integer(2))
     is_near = _make_distance_test(point, positions, reach, axes)
 
     def look(index: Node, count: Node) -> Node:
@@ -159,7 +159,7 @@ def _count_in_run(
 def _find_in_runs(
     slot: Node, point: Node, order: Node, positions: Node, reach: Node, starts: Node, before: Node, axes: int, runs: int
 ) -> Node:
-    """The neighbour for a slot: finds its run by the cumulative counts, then counts near points in the run."""
+    """The neighbour in a slot: finds its run by the cumulative counts, then counts near points in the run."""
     first = point * integer(runs)
     run = integer(0)
     skipped = integer(0)
@@ -174,19 +174,19 @@ def _find_in_runs(
     points = order.type.shape[0]  # type: ignore[attr-defined]
     is_near = _make_distance_test(point, positions, reach, axes)
 
-    def going(rank: Node, left: Node) -> Node:
-        # The bound is for kernels that round a distance differently: one may count a neighbour that the other rejects.
-        return (left >= integer(0)) & (rank < integer(points))
+    def continues(rank: Node, remaining: Node) -> Node:
+        # Bounded, because two kernels may round a distance differently: one counts a neighbour that the other rejects.
+        return (remaining >= integer(0)) & (rank < integer(points))
 
-    def look(index: Node, rank: Node, left: Node) -> tuple[Node, Node]:
+    def look(index: Node, rank: Node, remaining: Node) -> tuple[Node, Node]:
         near = is_near(lookup(order, rank))
-        left = select(near, left - integer(1), left)
-        return select(left < integer(0), rank, rank + integer(1)), left
+        remaining = select(near, remaining - integer(1), remaining)
+        return select(remaining < integer(0), rank, rank + integer(1)), remaining
 
-    wanted = select(exists, slot - skipped, integer(-1))
-    rank, left = make_while_loop(going, look, start, wanted)
-    is_found = exists & (left < integer(0))
-    return select(is_found, lookup(order, select(is_found, rank, integer(0))), point)
+    to_skip = select(exists, slot - skipped, integer(-1))
+    rank, remaining = make_while_loop(continues, look, start, to_skip)
+    has_neighbour = exists & (remaining < integer(0))
+    return select(has_neighbour, lookup(order, select(has_neighbour, rank, integer(0))), point)
 
 
 def fold_neighbours(function: Callable[..., Tensor], indices: Tensor, count: Tensor, *values: Tensor) -> Tensor:

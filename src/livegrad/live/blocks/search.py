@@ -1,6 +1,6 @@
-"""Searching and compaction of tensors as native loops, without sorts or host steps, on every backend.
+"""Searches and compacts tensors with native loops, without sorts or host steps, on every backend.
 
-`append` compacts emitted elements with it; `neighbours` finds cells with it.
+`append.py` uses it to compact emitted elements, `neighbours.py` to find cells.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ def integer_tensor(value: int) -> Tensor:
 
 
 def integer(value: int) -> Node:
-    """An integer constant in the function of one element."""
+    """An integer constant for functions of one element."""
     return constant(value, i64)
 
 
-def search(rising: Node, value: Node) -> Node:
+def search(ascending: Node, value: Node) -> Node:
     """The number of sorted values below a value, by binary search."""
-    size = _size(rising)
+    size = _size(ascending)
     rounds = size.bit_length()
 
     def probe(index: Node, count: Node) -> Node:
-        further = count + shift_left(integer(1), integer(rounds - 1) - index)
-        inside = further <= integer(size)
-        candidate = select(inside, further, integer(size)) - integer(1)
-        return select(inside & (lookup(rising, candidate) < value), further, count)
+        next_count = count + shift_left(integer(1), integer(rounds - 1) - index)
+        is_inside = next_count <= integer(size)
+        candidate = select(is_inside, next_count, integer(size)) - integer(1)
+        return select(is_inside & (lookup(ascending, candidate) < value), next_count, count)
 
     return make_for_loop(integer(rounds), probe, integer(0))[0]
 
@@ -52,19 +52,19 @@ def _size(tensor: Node) -> int:
 
 
 @lru_cache(maxsize=256)
-def _trace_search(rising: TensorType) -> Function:
-    return trace(lambda value, rising_values: search(rising_values, value), i64, rising, name="lower_bound")
+def _trace_search(ascending: TensorType) -> Function:
+    return trace(lambda value, ascending_values: search(ascending_values, value), i64, ascending, name="lower_bound")
 
 
-def lower_bound(rising: Tensor, values: Tensor) -> Tensor:
+def lower_bound(ascending: Tensor, values: Tensor) -> Tensor:
     """The number of sorted integers below each value.
 
     >>> import livegrad as lg
     >>> lower_bound(lg.asarray([1, 3, 3, 7]), lg.asarray([0, 3, 8]))
     Tensor([0, 1, 4], dtype=int64)
     """
-    assert isinstance(rising.node.type, TensorType)
-    return wrap(make_map(_trace_search(rising.node.type), values.node, rising.node))
+    assert isinstance(ascending.node.type, TensorType)
+    return wrap(make_map(_trace_search(ascending.node.type), values.node, ascending.node))
 
 
 def take_rows(tensor: Tensor, index: Tensor) -> Tensor:

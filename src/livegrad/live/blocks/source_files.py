@@ -1,7 +1,7 @@
-"""Reloads Python files and the user modules that they import. Called by `watch`.
+"""Reloads Python files and the user modules that they import, for `watch`.
 
-In: a path and the name of a function. Out: that function, and the files it depends on, as they were when they ran. If a
-file fails, all modules stay unchanged.
+In: a path and the name of a function. Out: that function, and the stamps of the files it depends on, as of their last
+run. If a file fails, all modules stay unchanged.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from livegrad.diagnostics.errors import PACKAGE_DIRECTORY
 from livegrad.live.graph.problems import GraphError, origin_of_exception
 
 Stamp = tuple[int, int, int]
-RUNS_ON = "the last code keeps running"
+KEEPS_RUNNING = "the last code keeps running"
 
 _PATHS = sysconfig.get_paths()
-_NOT_THE_USERS = tuple(
+_NOT_USER_FOLDERS = tuple(
     os.path.realpath(folder) + os.sep
     for folder in (*(_PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
                    PACKAGE_DIRECTORY)
@@ -54,25 +54,27 @@ class _Run:
     load: int
 
 
-_runs: WeakKeyDictionary[ModuleType, _Run] = WeakKeyDictionary()  # user modules, whichever watched file ran them
+_runs: WeakKeyDictionary[ModuleType, _Run] = WeakKeyDictionary()  # by user module, for all watched files
 _loads = count()
 
 
 class SourceFile:
-    """A file with a function, and the user's modules that it imports, directly or not."""
+    """A file with a function, and the user modules that it imports, directly or indirectly."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._stamp: Stamp | None = None  # as of its last run
         self._helpers: list[str] = []  # modules by name
-        self._unloaded: set[str] = set()  # modules that it names and that are not imported, by name
-        self._imported_stamps: dict[Path, Stamp | None] = {}  # user files that it imported first, including failed ones
+        self._unloaded: set[str] = set()  # the names of modules that it mentions but has not imported
+        self._imported_stamps: dict[
+            Path, Stamp | None
+        ] = {}  # user files that its load imported first, including failed ones
 
     def files(self) -> dict[Path, Stamp | None]:
         """The stamps of the file and of the modules it imports, as of their last run; None: unknown."""
-        late = [name for name in self._unloaded if name in sys.modules]  # imported later, inside functions
+        imported_later = [name for name in self._unloaded if name in sys.modules]  # inside functions
         files = dict(self._imported_stamps)
-        for module in map(sys.modules.get, (*self._helpers, *late)):
+        for module in map(sys.modules.get, (*self._helpers, *imported_later)):
             file = _file_of(module)
             if module is not None and file is not None:
                 files[file] = _runs[module].stamp if module in _runs else None
@@ -83,7 +85,7 @@ class SourceFile:
         names: dict[str, Any] = {"__name__": self.path.stem, "__file__": str(self.path)}
         self._stamp, load = stamp_of(self.path), next(_loads)  # first: the file may be saved again while it is read
         with _importable(self.path.parent) as imported:
-            # From the current file: it may again import a module that was saved while it did not import it.
+            # Parses the current file, which may import a module again that changed while the file did not import it.
             needed, _ = _helpers_of(_parse(self.path), "")
             # If one of them fails, saving it again triggers a reload.
             self._helpers = list(dict.fromkeys([*self._helpers, *needed]))
@@ -92,7 +94,7 @@ class SourceFile:
                     runs = self._run_changed(needed, load)
                     self._helpers, self._unloaded = _helpers_of(_run(self.path, names), "")
             finally:
-                self._imported_stamps = {path: stamp for path, stamp in imported.values() if _is_users(path)}
+                self._imported_stamps = {path: stamp for path, stamp in imported.values() if _is_user_file(path)}
             _runs.update(runs)
             for helper in self._helpers:
                 module = sys.modules[helper]
@@ -102,7 +104,7 @@ class SourceFile:
         if not callable(names.get(name)):
             functions = [key for key, value in names.items() if callable(value) and not key.startswith("_")]
             what, expected = f"`{self.path.name}` has no function `{name}`", ", ".join(functions) or None
-            raise GraphError(what, expected=None if expected is None else f"one of {expected}", help=RUNS_ON)
+            raise GraphError(what, expected=None if expected is None else f"one of {expected}", help=KEEPS_RUNNING)
         return names[name]
 
     def _run_changed(self, helpers: Iterable[str], load: int) -> dict[ModuleType, _Run]:
@@ -118,20 +120,20 @@ class SourceFile:
             if module is None or file is None:
                 continue
             last_run, stamp = _runs.get(module), stamp_of(file)
-            if last_run is None and helper not in self._unloaded:  # imported elsewhere, and up to date
+            if last_run is None and helper not in self._unloaded:  # another file imported it, and it is up to date
                 last_run = runs[module] = _Run(stamp, load)
             else:
                 imported = map(sys.modules.get, _imports(_parse(file), module.__package__ or ""))
                 newest = max((before[dependency] for dependency in imported if dependency in before), default=-1)
                 if last_run is None or stamp != last_run.stamp or newest > last_run.load:
-                    _run(file, module.__dict__)  # in place: other modules that imported it see the new code
+                    _run(file, module.__dict__)  # in place, so that other importers see the new code
                     last_run = runs[module] = _Run(stamp, load)
             before[module] = last_run.load
         return runs
 
 
 def _run(path: Path, names: dict[str, Any]) -> ast.Module:
-    """Runs a file in a namespace. Errors have its line."""
+    """Runs a file in a namespace. Errors refer to its lines."""
     tree = _parse(path)
     linecache.checkcache(str(path))
     try:
@@ -147,7 +149,7 @@ def _parse(path: Path) -> ast.Module:
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise GraphError(f"cannot read `{path.name}`: {error.strerror}", help=RUNS_ON) from error
+        raise GraphError(f"cannot read `{path.name}`: {error.strerror}", help=KEEPS_RUNNING) from error
     try:
         return ast.parse(decode_source(source), str(path))  # respects byte order marks and coding lines
     except UnicodeDecodeError as error:
@@ -168,11 +170,11 @@ def _file_of(module: ModuleType | None) -> Path | None:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or getattr(module, "__name__", "") == "__main__":
         return None
-    return Path(file) if _is_users(Path(file)) else None
+    return Path(file) if _is_user_file(Path(file)) else None
 
 
-def _is_users(file: Path) -> bool:
-    return file.suffix == ".py" and not os.path.realpath(file).startswith(_NOT_THE_USERS)
+def _is_user_file(file: Path) -> bool:
+    return file.suffix == ".py" and not os.path.realpath(file).startswith(_NOT_USER_FOLDERS)
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:
@@ -210,8 +212,8 @@ def _helpers_of(tree: ast.Module, package: str) -> tuple[list[str], set[str]]:
     return list(helpers), {name for name in entered if name not in sys.modules}
 
 
-class _ImportNotes:
-    """An import finder that finds nothing: it records the stamps of files before Python imports them."""
+class _ImportRecorder:
+    """An import finder that only records the stamps of files before Python imports them. It never returns a module."""
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[Path, Stamp | None]] = {}  # by module
@@ -224,16 +226,16 @@ class _ImportNotes:
 
 @contextmanager
 def _importable(folder: Path) -> Iterator[dict[str, tuple[Path, Stamp | None]]]:
-    """Makes modules next to the file importable, as when Python runs it. Yields the files that are imported."""
-    entry, notes = str(folder.resolve()), _ImportNotes()
+    """Makes modules next to the file importable, as when Python runs it. Yields the imported files."""
+    entry, recorder = str(folder.resolve()), _ImportRecorder()
     sys.path.insert(0, entry)
-    sys.meta_path.insert(0, notes)
+    sys.meta_path.insert(0, recorder)
     try:
-        yield notes.files
+        yield recorder.files
     finally:
-        # By identity: the file may have edited the lists, and equal entries may be someone else's.
+        # By identity, because the file may have edited the lists, and equal entries may have another origin.
         sys.path[:] = [item for item in sys.path if item is not entry]
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not notes]
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not recorder]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 from livegrad.diagnostics import LivegradError, TextOrigin, UsageError, caller_origin, shown
 from livegrad.live.blocks.bodies import block, replace_body
-from livegrad.live.blocks.source_files import RUNS_ON, SourceFile, Stamp, stamp_of
+from livegrad.live.blocks.source_files import KEEPS_RUNNING, SourceFile, Stamp, stamp_of
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, Body
 from livegrad.live.graph.problems import GraphError
@@ -45,24 +45,24 @@ def watch(
             help='write lg.live.watch(engine, "shade.py", "shade")',
         )
     source = SourceFile(Path(path))
-    target = block(_first_load(source, function), name=name or function, outputs=outputs)
-    follow(target, source.files, lambda: _next_body(target, source.load(function)))
+    target = block(_load_first_function(source, function), name=name or function, outputs=outputs)
+    follow(target, source.files, lambda: _make_next_body(target, source.load(function)))
     return engine.add(target)
 
 
-def _first_load(source: SourceFile, function: str) -> Callable[..., Any]:
-    """The function of the first load, whose errors do not say that the last code keeps running."""
+def _load_first_function(source: SourceFile, function: str) -> Callable[..., Any]:
+    """Loads the function for the first time. Errors do not mention running code, because none runs yet."""
     try:
         return source.load(function)
     except GraphError as error:
-        if error.help == RUNS_ON:
+        if error.help == KEEPS_RUNNING:
             error.help = f"the file is {source.path.resolve()}"
         error.move_to(error.where or caller_origin())
         raise
 
 
-def _next_body(target: Block, function: Callable[..., Any]) -> Body:
-    """The new body of a block. Errors about the function have its line."""
+def _make_next_body(target: Block, function: Callable[..., Any]) -> Body:
+    """Makes the new body of a block. Errors about the function refer to its line."""
     try:
         return replace_body(target, function)
     except UsageError as error:
@@ -101,5 +101,5 @@ class FileWatch:
             self.error = None
         except LivegradError as error:
             self.error = error
-        # Last: an interrupted load is retried. The files are read again, because it may import other modules.
+        # Last, so that an interrupted load is retried. Calls `files` again, because the load may import other modules.
         self._stamps = {path: stamps.get(path, stamp) for path, stamp in self._files().items()}

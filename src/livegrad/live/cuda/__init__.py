@@ -1,4 +1,4 @@
-"""Live plans as CUDA Graphs: `CudaExecutor`, which `Engine("cuda")` uses. Importing it does not start the driver."""
+"""Executes live plans as CUDA Graphs, for `Engine("cuda")`. Importing it does not start the driver."""
 
 from livegrad.live.cuda.cuda_executor import CudaExecutor
 

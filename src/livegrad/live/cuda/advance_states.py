@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Advance:
-    """Two graphs: `staging` saves values that are the next of other states, `graph` gives all states their values.
+    """Two graphs: `staging` saves values that are the `next` of other states, `graph` advances all states.
 
-    Starting either again before the next run changes nothing, so an interrupted frame can continue.
+    Both are idempotent until the next run, so an interrupted frame can continue.
     """
 
     def __init__(self, executable: CudaExecutable) -> None:
-        self._spare: list[DeviceMemory] = []
+        self._staging_memory: list[DeviceMemory] = []
         values = {state.value for state in executable.plan.states}
         staged: list[tuple[int, int, int]] = []
         copied: list[tuple[int, int, int]] = []
@@ -27,7 +27,7 @@ class Advance:
             size, source = executable.plan.buffers[state.value].bytes, executable.address(state.next)
             if size and state.next in values:
                 memory = DeviceMemory(size)
-                self._spare.append(memory)
+                self._staging_memory.append(memory)
                 staged.append((memory.address, source, size))
                 source = memory.address
             if size:

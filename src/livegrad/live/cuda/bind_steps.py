@@ -1,6 +1,6 @@
 """Binds the steps of a live plan to device memory, for a new plan or an update, while the old plan stays intact.
 
-In: steps and their code. Out: `Fresh`, which an executable adopts as a whole when it is complete.
+In: steps and their code. Out: `NewBindings`, which an executable installs at once when they are complete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from livegrad.live.compile.live_plan import (
     renewed_buffers,
 )
 from livegrad.live.cuda.bound_step import BoundStep
-from livegrad.live.cuda.buffers import HeldBuffer, make_buffers, make_shared
+from livegrad.live.cuda.buffers import DeviceBuffer, make_buffers, make_shared
 from livegrad.live.cuda.captured_graphs import CapturedGraph, DeviceView, capture
 from livegrad.live.cuda.step_code import StepCode
 from livegrad.live.executor import StepError
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Fresh:
-    """New objects, collected until all of them are complete."""
+class NewBindings:
+    """New buffers, bound steps and captured calls, collected until all of them are complete."""
 
-    buffers: dict[str, HeldBuffer] = field(default_factory=dict)
+    buffers: dict[str, DeviceBuffer] = field(default_factory=dict)
     bound: dict[str, BoundStep] = field(default_factory=dict)
     captured: dict[str, CapturedGraph] = field(default_factory=dict)
     shared: list[str] = field(default_factory=list)  # steps that reuse the launches of the previous plan
@@ -45,15 +45,15 @@ class Fresh:
 
 @dataclass(eq=False)
 class PlanAddresses:
-    """The addresses of buffers and numbers of a plan: new memory first, then that of the executable."""
+    """The addresses of buffers and numbers of a plan. New memory takes precedence over that of the executable."""
 
     executable: CudaExecutable
     plan: LivePlan
-    fresh: Mapping[str, HeldBuffer] = field(default_factory=dict)
+    new_buffers: Mapping[str, DeviceBuffer] = field(default_factory=dict)
 
     def address(self, key: str) -> int:
         """The address of a buffer."""
-        buffer = self.fresh.get(key)
+        buffer = self.new_buffers.get(key)
         return self.executable.buffers.address(key) if buffer is None else buffer.address
 
     def number(self, operand: Operand) -> Any:
@@ -72,18 +72,20 @@ class PlanAddresses:
         return self.address(operand.key) if isinstance(operand, BufferOperand) else self.cell(operand)
 
 
-def bind_step(executable: CudaExecutable, leaf: LeafStep, plan: LivePlan, code: StepCode | None, fresh: Fresh) -> None:
-    """Binds a step to memory. Errors are `StepError`s."""
-    addresses = PlanAddresses(executable, plan, fresh.buffers)
+def bind_step(
+    executable: CudaExecutable, leaf: LeafStep, plan: LivePlan, code: StepCode | None, bindings: NewBindings
+) -> None:
+    """Binds a step to memory. Raises errors as a `StepError`."""
+    addresses = PlanAddresses(executable, plan, bindings.buffers)
     try:
         if isinstance(leaf, BlockStep):
             assert code is not None
             bound = BoundStep(leaf, code)
             bound.status = executable.status_address(bound)
             bound.make(addresses)
-            fresh.bound[leaf.key] = bound
+            bindings.bound[leaf.key] = bound
         elif isinstance(leaf, CapturedStep):
-            fresh.captured[leaf.key] = _capture_call(leaf, addresses, executable.captured.get(leaf.key))
+            bindings.captured[leaf.key] = _capture_call(leaf, addresses, executable.captured.get(leaf.key))
     except StepError:
         raise
     except LivegradError as error:
@@ -91,18 +93,16 @@ def bind_step(executable: CudaExecutable, leaf: LeafStep, plan: LivePlan, code: 
 
 
 def _capture_call(leaf: CapturedStep, addresses: PlanAddresses, previous: CapturedGraph | None) -> CapturedGraph:
-    """Captures a call. It reads copies of its inputs, because it might write to them and other steps read them.
+    """Captures a call. It reads copies of its inputs, because it might write to them.
 
-    Reuses the copies of the previous capture if they fit, so that the nodes that fill them stay unchanged.
+    Reuses the copies of the previous capture if they fit, so that the copy nodes stay unchanged.
     """
     buffers = addresses.plan.buffers
-    read = [buffers[operand.key] for operand in leaf.operands if isinstance(operand, BufferOperand)]
-    before = [] if previous is None else previous.copies
-    copies = (
-        list(before) if [operand.size for operand in before] == [max(spec.bytes, MIN_BYTES) for spec in read] else []
-    )
-    copies = copies or [DeviceMemory(spec.bytes) for spec in read]
-    views = iter([DeviceView(memory.address, spec) for memory, spec in zip(copies, read, strict=True)])
+    inputs = [buffers[operand.key] for operand in leaf.operands if isinstance(operand, BufferOperand)]
+    copies = [] if previous is None else list(previous.copies)
+    if [memory.size for memory in copies] != [max(spec.bytes, MIN_BYTES) for spec in inputs]:
+        copies = [DeviceMemory(spec.bytes) for spec in inputs]
+    views = iter([DeviceView(memory.address, spec) for memory, spec in zip(copies, inputs, strict=True)])
     arguments = [
         next(views) if isinstance(operand, BufferOperand) else addresses.number(operand) for operand in leaf.operands
     ]
@@ -115,28 +115,30 @@ def share_steps(
     previous: CudaExecutable,
     codes: Mapping[str, StepCode],
     leaves: Iterable[LeafStep],
-    fresh: Fresh,
+    bindings: NewBindings,
 ) -> None:
     """Reuses launches of the previous plan that have the same code and memory.
 
-    Not those of watched steps: status words belong to one plan.
+    Excludes steps with status words, which belong to one plan.
     """
-    before = previous.buffers.held
-    moved = {key for key, buffer in executable.buffers.held.items() if before.get(key) is not buffer}
+    old_buffers = previous.buffers.by_key
+    moved = {key for key, buffer in executable.buffers.by_key.items() if old_buffers.get(key) is not buffer}
     for leaf in leaves:
         bound = previous.bound.get(leaf.key)
-        if bound is None or bound.code.is_watched or bound.uses_cells or not moved.isdisjoint(bound.all_touched):
+        if bound is None or bound.code.reports_failures or bound.uses_cells or not moved.isdisjoint(bound.all_touched):
             continue
         is_same = bound.step is leaf
         if not is_same and isinstance(leaf, BlockStep):
             is_same = bound.is_same(leaf, codes.get(leaf.key))
         if is_same:
-            fresh.bound[leaf.key] = bound
-            fresh.shared.append(leaf.key)
+            bindings.bound[leaf.key] = bound
+            bindings.shared.append(leaf.key)
 
 
-def buffers_for(plan: LivePlan, previous: CudaExecutable | None, in_place: Mapping[str, str]) -> dict[str, HeldBuffer]:
-    """Memory for every buffer of a plan: reused if it fits, else new. In-place variables share that of a result."""
+def buffers_for(
+    plan: LivePlan, previous: CudaExecutable | None, in_place: Mapping[str, str]
+) -> dict[str, DeviceBuffer]:
+    """Memory for every buffer of a plan: reused if it fits, otherwise new. In-place variables share that of results."""
     buffers = make_shared(plan)
     unshared = {key: spec for key, spec in plan.buffers.items() if key not in plan.slot_of and key not in in_place}
     buffers |= (
@@ -147,22 +149,22 @@ def buffers_for(plan: LivePlan, previous: CudaExecutable | None, in_place: Mappi
 
 def _reusable_buffers(
     plan: LivePlan, previous: CudaExecutable, specs: Mapping[str, BufferSpec]
-) -> dict[str, HeldBuffer]:
-    buffers: dict[str, HeldBuffer] = {}
-    before, wanted = previous.plan, []
-    renewed = renewed_buffers(before, plan)
+) -> dict[str, DeviceBuffer]:
+    buffers: dict[str, DeviceBuffer] = {}
+    old_plan, missing = previous.plan, []
+    renewed = renewed_buffers(old_plan, plan)
     for key, spec in specs.items():
-        kept = None if key in previous.in_place else previous.buffers.held.get(key)
-        previous_spec = before.buffers.get(key)
+        buffer = None if key in previous.in_place else previous.buffers.by_key.get(key)
+        old_spec = old_plan.buffers.get(key)
         fits = (
-            kept is not None
-            and (previous_spec is spec or previous_spec == spec)
-            and key not in before.slot_of
+            buffer is not None
+            and (old_spec is spec or old_spec == spec)
+            and key not in old_plan.slot_of
             and key not in renewed
         )
-        if fits and before.bindings.get(key) is plan.bindings.get(key):
-            assert kept is not None
-            buffers[key] = kept
+        if fits and old_plan.bindings.get(key) is plan.bindings.get(key):
+            assert buffer is not None
+            buffers[key] = buffer
         else:
-            wanted.append(spec)
-    return buffers | make_buffers(wanted, plan)
+            missing.append(spec)
+    return buffers | make_buffers(missing, plan)

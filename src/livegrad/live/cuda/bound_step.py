@@ -1,4 +1,4 @@
-"""A step bound to memory: launches with filled argument slots, ready to become graph nodes.
+"""Binds a step to memory: creates launches with filled argument slots, ready to become graph nodes.
 
 In: a step, its code, and the addresses of buffers and numbers. Out: launches, and the argument slots of live numbers.
 """
@@ -57,7 +57,7 @@ class BoundStep:
     shared: dict[int, tuple[DeviceMemory, DeviceMemory]] = field(default_factory=dict)  # partials and counters, by item
     tapes: DeviceMemory | None = None
     tape_bytes: int = _FIRST_TAPE_BYTES
-    values: dict[Any, Any] = field(default_factory=dict)  # operands and results of host calls
+    values: dict[Any, Any] = field(default_factory=dict)  # operands and results of host calls, by buffer id
     uses_cells: bool = False  # whether it reads numbers from memory
     status: int = 0  # address of its status words: one for each item, then one for full tapes
 
@@ -70,9 +70,9 @@ class BoundStep:
         return len(self.code.items) + 1
 
     @property
-    def watched(self) -> bool:
+    def reports_failures(self) -> bool:
         """Whether a run may report failed checks or full tapes."""
-        return self.code.is_watched
+        return self.code.reports_failures
 
     @cached_property
     def touched(self) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
@@ -117,12 +117,12 @@ class BoundStep:
     def node_name(self, item: int) -> str:
         return f"{self.key}:{item}"
 
-    def fits_in_place_of(self, other: BoundStep) -> bool:
-        """Whether its launches can replace those of another step in their nodes, with sufficient dependencies."""
+    def can_replace(self, other: BoundStep) -> bool:
+        """Whether its launches can replace those of another step in the same graph nodes."""
         kinds = [launch.__class__ for launch in self.launches]
         if kinds != [launch.__class__ for launch in other.launches] or self.code.before != other.code.before:
             return False
-        # A node depends on the writers of what the other step reads. If this one reads more, dependencies are missing.
+        # A node depends on the writers of what the other step reads. If this step reads more, dependencies are missing.
         pairs = zip(self.touched, other.touched, strict=True)
         return all(
             set(keys) <= set(keys_before)
@@ -135,7 +135,7 @@ class BoundStep:
         for graph in self.library_graphs().values():
             graph.close()
 
-    # --- making ---
+    # --- allocation and launches ---
 
     def make(self, addresses: Addresses) -> None:
         """Allocates memory and creates the launches. Raises if there is not enough memory."""
@@ -155,11 +155,11 @@ class BoundStep:
                     if isinstance(slot, int):
                         launch.slots[index] = slot
                     else:
-                        self._fill(launch, index, slot, item_index, addresses)
+                        self._fill_slot(launch, index, slot, item_index, addresses)
             elif isinstance(item, SerialisedLibraryCall):
-                operands = [self._address(slot, addresses) for slot in item.operands]
-                recorded = BoundCall(item.call, operands, self._address(item.result, addresses)).capture()
-                self.launches.append(CapturedGraph(recorded, ()))
+                operands = [self._slot_address(slot, addresses) for slot in item.operands]
+                graph = BoundCall(item.call, operands, self._slot_address(item.result, addresses)).capture()
+                self.launches.append(CapturedGraph(graph, ()))
             else:
                 self.launches.append(None)
 
@@ -174,12 +174,12 @@ class BoundStep:
 
     def _make_tapes(self) -> DeviceMemory:
         workers = max(kernel.workers for kernel in self.code.kernels if kernel.uses_tapes)
-        wanted = workers * self.tape_bytes
-        if wanted > _MOST_TAPE_BYTES:
+        size = workers * self.tape_bytes
+        if size > _MOST_TAPE_BYTES:
             raise DeviceError(f"the tapes of loops take more than {_MOST_TAPE_BYTES >> 30} GiB of the device")
-        return DeviceMemory(wanted)
+        return DeviceMemory(size)
 
-    def _fill(self, launch: Launch, index: int, slot: ArgumentSlot, item_index: int, addresses: Addresses) -> None:
+    def _fill_slot(self, launch: Launch, index: int, slot: ArgumentSlot, item_index: int, addresses: Addresses) -> None:
         match slot.kind:
             case "external":
                 value = self.external_address(slot.buffer, addresses) + slot.offset
@@ -201,10 +201,10 @@ class BoundStep:
                 self._fill_number(launch, index, self.step.operands[self.code.slots[slot.buffer]], addresses)
                 return
             case _:
-                value = self._address(slot, addresses)
+                value = self._slot_address(slot, addresses)
         launch.slots[index] = value
 
-    def _address(self, slot: ArgumentSlot, addresses: Addresses) -> int:
+    def _slot_address(self, slot: ArgumentSlot, addresses: Addresses) -> int:
         if slot.kind == "arena":
             assert self.arena is not None
             return self.arena.address + slot.offset
@@ -253,13 +253,13 @@ class BoundStep:
         return self.kernel_launches()
 
     def grow_tapes(self) -> list[Launch]:
-        """Doubles the memory of tapes; returns the launches that must be updated."""
-        before = self.tape_bytes
+        """Doubles the memory of tapes. Returns the launches that must be updated."""
+        previous_bytes = self.tape_bytes
         self.tape_bytes *= 2
         try:
             self.tapes = self._make_tapes()
         except DeviceError:
-            self.tape_bytes = before
+            self.tape_bytes = previous_bytes
             raise
         changed = []
         for item, launch in zip(self.code.items, self.launches, strict=True):

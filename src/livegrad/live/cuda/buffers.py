@@ -1,6 +1,6 @@
 """The buffers of a live plan on the device: by name, each with an address and a generation.
 
-A user of an address must look it up again when the generation has changed; launches with stale addresses never start.
+An address is valid for one generation; launches with stale addresses never start.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import check, device, driver
 
 _ALIGNMENT = 256
-_LARGE = 1 << 16  # bytes from which a buffer has an allocation of its own
+_LARGE = 1 << 16  # bytes: buffers from this size on have their own allocation
 
 
 @dataclass(eq=False)
-class HeldBuffer:
-    """A buffer in memory. `memory` keeps it alive: an allocation, possibly shared, or an external array."""
+class DeviceBuffer:
+    """A buffer on the device. `memory` keeps it alive: an allocation, possibly shared, or an external array."""
 
     address: int
     bytes: int
@@ -33,36 +33,36 @@ class Buffers:
     """The buffers of a plan, by key."""
 
     def __init__(self) -> None:
-        self.held: dict[str, HeldBuffer] = {}
-        self.generation = 0  # counts changes of addresses
+        self.by_key: dict[str, DeviceBuffer] = {}
+        self.generation = 0  # the number of address changes so far
 
     def address(self, key: str) -> int:
         """The address of a buffer."""
-        return self.held[key].address
+        return self.by_key[key].address
 
-    def replace_memory(self, fresh: Mapping[str, HeldBuffer]) -> None:
+    def replace_memory(self, new_buffers: Mapping[str, DeviceBuffer]) -> None:
         """Replaces memory. The stream order frees the old memory after the work that uses it."""
-        if fresh:
-            self.held.update(fresh)
+        if new_buffers:
+            self.by_key.update(new_buffers)
             self.generation += 1
 
     def drop(self, keys: Iterable[str]) -> None:
         """Drops buffers that a plan no longer has."""
         for key in keys:
-            self.held.pop(key, None)
+            self.by_key.pop(key, None)
 
 
-def make_buffers(specs: Iterable[BufferSpec], plan: LivePlan) -> dict[str, HeldBuffer]:
-    """New allocate_zeroed memory for these buffers. External device arrays are used in place."""
-    buffers: dict[str, HeldBuffer] = {}
+def make_buffers(specs: Iterable[BufferSpec], plan: LivePlan) -> dict[str, DeviceBuffer]:
+    """Allocates zeroed memory for these buffers. Uses external device arrays in place."""
+    buffers: dict[str, DeviceBuffer] = {}
     small: list[BufferSpec] = []
     for spec in specs:
         external = plan.bindings.get(spec.key)
         if external is not None and isinstance(external.array, ForeignArray):
-            buffers[spec.key] = HeldBuffer(external.array.address, spec.bytes, external.array)
+            buffers[spec.key] = DeviceBuffer(external.array.address, spec.bytes, external.array)
         elif spec.bytes >= _LARGE:
             memory = allocate_zeroed(spec.bytes)
-            buffers[spec.key] = HeldBuffer(memory.address, spec.bytes, memory)
+            buffers[spec.key] = DeviceBuffer(memory.address, spec.bytes, memory)
         else:
             small.append(spec)
     if small:
@@ -70,21 +70,22 @@ def make_buffers(specs: Iterable[BufferSpec], plan: LivePlan) -> dict[str, HeldB
         memory = allocate_zeroed(sum(sizes))
         address = memory.address
         for spec, size in zip(small, sizes, strict=True):
-            buffers[spec.key] = HeldBuffer(address, spec.bytes, memory)
+            buffers[spec.key] = DeviceBuffer(address, spec.bytes, memory)
             address += size
     return buffers
 
 
-def make_shared(plan: LivePlan) -> dict[str, HeldBuffer]:
+def make_shared(plan: LivePlan) -> dict[str, DeviceBuffer]:
     """Memory for the buffers that share slots."""
     slots = [allocate_zeroed(size) for size in plan.slots]
     return {
-        key: HeldBuffer(slots[slot].address, plan.buffers[key].bytes, slots[slot]) for key, slot in plan.slot_of.items()
+        key: DeviceBuffer(slots[slot].address, plan.buffers[key].bytes, slots[slot])
+        for key, slot in plan.slot_of.items()
     }
 
 
 def allocate_zeroed(size: int) -> DeviceMemory:
-    """New allocate_zeroed memory."""
+    """Allocates memory, and clears it in stream order."""
     memory = DeviceMemory(size)
     check(driver.cuMemsetD8Async(memory.address, 0, memory.size, device().stream))
     return memory
@@ -103,7 +104,7 @@ def wait_for_writer(array: ForeignArray) -> None:
 def write_array(address: int, contents: Numbers) -> None:
     """Copies a host array to the device, in stream order, without waiting.
 
-    The driver has read pageable memory when it returns, so the array may then be modified.
+    The driver has read the pageable memory when this returns, so the caller may then modify the array.
     """
     dense = np.ascontiguousarray(contents)
     if dense.nbytes:

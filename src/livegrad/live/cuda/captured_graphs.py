@@ -1,4 +1,4 @@
-"""Captures library calls of blocks: a Python function runs once while its stream is captured.
+"""Captures library calls of blocks: runs a Python function once while its stream is captured.
 
 In: the function, and views of its buffers. Out: a child graph. If the function raises, the capture is discarded.
 """
@@ -34,7 +34,7 @@ class DeviceView:
             "version": 3,
         }
 
-    def __dlpack__(self, *, stream: Any = None, **wishes: Any) -> Any:
+    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
         """The buffer as a capsule. No stream has to wait, because the captured graph orders the call."""
         return capsule_of(self, -1)
 
@@ -46,7 +46,7 @@ class CapturedGraph:
     """The graph of a captured call, destroyed when it is replaced. The call reads its inputs from `copies`."""
 
     def __init__(self, graph: Any, arguments: Sequence[Any], copies: Sequence[DeviceMemory] = ()) -> None:
-        self.graph, self._arguments = graph, arguments  # kept alive: the graph has their addresses
+        self.graph, self._arguments = graph, arguments  # keeps the arguments alive: the graph has their addresses
         self.copies = copies
         self._context_number = device().context_number
 
@@ -58,7 +58,7 @@ class CapturedGraph:
 def capture(
     step: str, name: str, call: Callable[..., None], arguments: Sequence[Any], copies: Sequence[DeviceMemory]
 ) -> CapturedGraph:
-    """Captures what a call enqueues on a stream of its own. Errors are those of the step."""
+    """Captures the work that a call enqueues on a private stream. Raises errors as a `StepError` of the step."""
     device()
     stream = make_stream()
 

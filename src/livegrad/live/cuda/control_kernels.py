@@ -1,6 +1,6 @@
-"""Small kernels of the engine itself: they set conditions of regions, count, append rows and measure time.
+"""Launches the engine's own kernels, which set conditions of regions, count runs, append rows and measure time.
 
-In: the type of a control value. Out: device functions. Every argument is one slot, as in all kernels.
+In: the type of a control value. Out: launches. Every argument is one slot, as in all kernels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from livegrad.ir.types import SCALARS, Scalar
 from livegrad.runtime.cuda.cuda_graph import Launch
 from livegrad.runtime.cuda.modules import load_function
 
-_WIDE = 256
+_THREADS = 256  # per block
 CONTROL_TYPES = tuple(type for type in SCALARS.values() if type.kind != "complex")
 
 # `counts` has the number of runs of each body of the region.
@@ -98,7 +98,7 @@ extern "C" __global__ void time_stop(const __grid_constant__ Arguments a) { a.sl
 def control_source(type: Scalar) -> str:
     """CUDA C of the kernels that set conditions from a control value of this type."""
     if type.kind == "complex":
-        raise CompileError(f"a region is controlled by a number, not by {type}")
+        raise CompileError(f"the control value of a region cannot be {type}")
     # Half-precision values are only compared with zero: the bits without the sign.
     is_half = type.name in ("f16", "bf16")
     is_set = "((value & 0x7fff) != 0)" if is_half else "(value != 0)"
@@ -108,7 +108,7 @@ def control_source(type: Scalar) -> str:
 def control_launch(symbol: str, type: Scalar, **slots: int) -> Launch:
     """A launch of one of the kernels that set conditions."""
     if type.name in ("f16", "bf16") and symbol.endswith(("_for", "_switch")):
-        raise CompileError(f"a count or an index is no {type}")
+        raise CompileError(f"a count or an index cannot be {type}")
     return _launch(control_source(type), symbol, CONTROL_SLOTS, slots)
 
 
@@ -117,7 +117,7 @@ def append_launch(symbol: str, **slots: int) -> Launch:
     launch = _launch(_APPEND, symbol, APPEND_SLOTS, slots)
     if symbol == "append_rows":
         bytes = slots["most"] * slots["row_bytes"]
-        launch.renew(launch.parameters.func, max(1, min(1024, -(-bytes // _WIDE))), _WIDE, len(APPEND_SLOTS))
+        launch.renew(launch.parameters.func, max(1, min(1024, -(-bytes // _THREADS))), _THREADS, len(APPEND_SLOTS))
         _fill(launch, APPEND_SLOTS, slots)
     return launch
 

@@ -15,10 +15,10 @@ from livegrad.runtime.cuda.driver import device
 
 
 class CudaExecutor:
-    """Makes executables for the first CUDA device."""
+    """Compiles steps and builds executables for the first CUDA device."""
 
     name = "cuda"
-    edits_in_place = False  # a CUDA graph with other nodes must be instantiated again
+    edits_in_place = False  # adding or removing nodes requires another instantiation of a CUDA graph
 
     def __init__(self) -> None:
         device()
@@ -35,7 +35,7 @@ class CudaExecutor:
         features: Mapping[FeatureLevel, Any],
         previous: CudaExecutable | None,
     ) -> CudaExecutable:
-        """An executable; buffers of `previous` that fit are taken over."""
+        """Builds an executable, which reuses fitting buffers of `previous`."""
         return CudaExecutable(plan, codes, features, previous)
 
 

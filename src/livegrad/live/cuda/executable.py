@@ -1,4 +1,4 @@
-"""A live plan on the device: buffers, bound steps, and the programs (graphs) of the stale sets so far.
+"""Executes a live plan on the device: buffers, bound steps, and cached programs (graphs), one per set of stale steps.
 
 The engine reports changes by level; a run looks up the program of the stale steps and launches it.
 """
@@ -22,7 +22,7 @@ from livegrad.live.compile.live_plan import (
     RegionStep,
 )
 from livegrad.live.cuda.advance_states import Advance
-from livegrad.live.cuda.bind_steps import Fresh, PlanAddresses, bind_step, buffers_for, share_steps
+from livegrad.live.cuda.bind_steps import NewBindings, PlanAddresses, bind_step, buffers_for, share_steps
 from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.buffers import Buffers, wait_for_writer, write_array
 from livegrad.live.cuda.captured_graphs import CapturedGraph
@@ -72,7 +72,7 @@ class CudaExecutable:
         self.refused: Mapping[str, LivegradError] = {}  # calls inside regions that cannot run now
         self._by_identity: dict[int, tuple[Sequence[str], Program]] = {}
         self._advance: Advance | None = None
-        self._previous: CudaExecutable | None = None  # until this one is ready
+        self._previous: CudaExecutable | None = None  # until `make_ready`
         self._shared: list[str] = []  # steps whose launches the previous executable still owns
         self.host = HostWork(self)
         leaves = list(leaves_of(plan.steps.values()))
@@ -82,23 +82,22 @@ class CudaExecutable:
             **{key: bound.code for key, bound in ({} if previous is None else previous.bound).items()},
             **codes,
         }
-        self.in_place = find_in_place(
-            regions_of(plan.steps.values()), all_codes
-        )  # variables that share a result's memory
+        # Loop variables that share the memory of a result.
+        self.in_place = find_in_place(regions_of(plan.steps.values()), all_codes)
         self.buffers.replace_memory(buffers_for(plan, previous, self.in_place))
-        fresh = Fresh()
+        bindings = NewBindings()
         if previous is not None:
-            share_steps(self, previous, codes, leaves, fresh)
-            self.numbers.borrow(previous.numbers, fresh.shared)
+            share_steps(self, previous, codes, leaves, bindings)
+            self.numbers.borrow(previous.numbers, bindings.shared)
         try:
             for leaf in leaves:
-                if leaf.key not in fresh.bound:
+                if leaf.key not in bindings.bound:
                     code = codes.get(leaf.key)
                     if code is None and previous is not None and leaf.key in previous.bound:
                         code = previous.bound[leaf.key].code  # the step is unchanged, but its memory is not
-                    bind_step(self, leaf, plan, code, fresh)
-            self._shared = fresh.shared
-            self.adopt(fresh)
+                    bind_step(self, leaf, plan, code, bindings)
+            self._shared = bindings.shared
+            self.install(bindings)
             self._write_contents(plan, previous)
         except LivegradError:
             self.close()
@@ -108,7 +107,7 @@ class CudaExecutable:
     def make_ready(self, steps: Sequence[str]) -> None:
         """Builds the program of these steps, then takes ownership of everything shared with the previous executable."""
         if steps:
-            self._program(tuple(steps), False)
+            self._get_program(tuple(steps), False)
         previous, self._previous = self._previous, None
         if previous is not None:
             self._take_over(previous)
@@ -143,23 +142,23 @@ class CudaExecutable:
         self.ledger = Ledger(8 * len(leaves) + 64, position)
 
     def status_address(self, bound: BoundStep) -> int:
-        """The address of the status words of a step. Unwatched steps never write there."""
-        if not bound.watched:
+        """The address of the status words of a step. Steps that cannot fail never write there."""
+        if not bound.reports_failures:
             return self.ledger.status_address
-        first, room = self._status_ranges.get(bound.key, (0, 0))
-        if room < bound.status_words:
-            first, room = self._status_used, bound.status_words
-            self._status_used += room
-            self._status_ranges[bound.key] = first, room
+        first, count = self._status_ranges.get(bound.key, (0, 0))
+        if count < bound.status_words:
+            first, count = self._status_used, bound.status_words
+            self._status_used += count
+            self._status_ranges[bound.key] = first, count
             if self._status_used > self.ledger.status_words:
                 self._grow_ledger()
         return self.ledger.status_address + 8 * first
 
     def _grow_ledger(self) -> None:
-        """Allocates more status words, updates all launches that report, and drops graphs that count."""
+        """Allocates a larger ledger, updates launches that write status words, and drops programs that count runs."""
         self.ledger = Ledger(2 * self._status_used, self._counting_words)
         for key, bound in self.bound.items():
-            if bound.watched:
+            if bound.reports_failures:
                 notify(bound.move_status(self.ledger.status_address + 8 * self._status_ranges[key][0]))
         self.drop_programs({region.key for region in regions_of(self.plan.steps.values())})
 
@@ -171,9 +170,9 @@ class CudaExecutable:
                 memory_of_step[leaf.key] = memory, memory.address
         return memory_of_step
 
-    def adopt(self, fresh: Fresh) -> None:
-        """Installs the new objects in place of the old ones. Cannot fail."""
-        for key, bound in fresh.bound.items():
+    def install(self, bindings: NewBindings) -> None:
+        """Replaces old bindings by new ones. Cannot fail."""
+        for key, bound in bindings.bound.items():
             old = self.bound.get(key)
             if old is not None:
                 self.numbers.forget(key, old.number_slots)
@@ -183,41 +182,41 @@ class CudaExecutable:
             for operand in bound.step.operands:
                 if isinstance(operand, FeatureOperand) and self.features.get(operand.feature) is None:
                     self._missing.add(operand.feature)
-        for key, graph in fresh.captured.items():
+        for key, graph in bindings.captured.items():
             if key in self.captured:
                 self.captured[key].close()
             self.captured[key] = graph
 
     def _write_contents(self, plan: LivePlan, previous: CudaExecutable | None) -> None:
-        taken = {} if previous is None else previous.buffers.held
+        reused = {} if previous is None else previous.buffers.by_key
         for state in plan.states:
-            if self.buffers.held[state.value] is not taken.get(state.value):
+            if self.buffers.by_key[state.value] is not reused.get(state.value):
                 write_array(self.buffers.address(state.value), state.initial)
         for key, contents in plan.contents.items():
-            if self.buffers.held[key] is not taken.get(key):
+            if self.buffers.by_key[key] is not reused.get(key):
                 write_array(self.buffers.address(key), contents)
 
-    waiting: Collection[str] = ()  # none: only the device knows which bodies are taken, so all steps run
+    waiting: Collection[str] = ()  # always empty: only the device knows which bodies are taken, so all steps run
 
     def require(self, is_needed: Callable[[str], bool], wanted: Collection[str] = ()) -> Collection[str]:
-        """Nothing: all steps run."""
+        """Does nothing: all steps run."""
         return ()
 
     def catch_up(self, step: str, failed: Mapping[str, LivegradError]) -> RunReport:
-        """Nothing: no step waits."""
+        """Does nothing: no step waits."""
         return RunReport((), {})
 
     def defer(self, steps: Iterable[str]) -> None:
-        """Nothing: no step waits."""
+        """Does nothing: no step waits."""
 
     # --- parts of programs ---
 
     def address(self, key: str) -> int:
-        """Where a buffer is."""
+        """The address of a buffer."""
         return self.buffers.address(key)
 
     def operand_address(self, operand: Operand) -> int:
-        """The address of an operand. A number gets a cell in memory."""
+        """The address of an operand. Stores a number in a memory cell."""
         return self.addresses().operand(operand)
 
     def addresses(self) -> PlanAddresses:
@@ -263,17 +262,17 @@ class CudaExecutable:
         self.numbers.set(key, value)
 
     def setter(self, key: str) -> Callable[[Any], None]:
-        """A function that sets one number, whose slots are looked up once."""
+        """Returns a function that sets one number, whose slots are looked up once."""
         return self.numbers.setter(key)
 
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
-        """Hot: the same for a feature."""
+        """Hot: stores a feature in the argument slots that hold it."""
         self.features[feature] = value
         self._missing.discard(feature)
         self.numbers.set(feature, value)
 
     def write(self, buffer: str, contents: Numbers) -> None:
-        """New contents for a buffer."""
+        """Writes new contents to a buffer."""
         write_array(self.buffers.address(buffer), contents)
 
     def drop_programs(self, members: set[str]) -> None:
@@ -316,13 +315,13 @@ class CudaExecutable:
         if not steps:
             return RunReport((), {}, seconds={} if profile else None, started={} if profile else None)
         cached = self._by_identity.get(id(steps))
-        check = bool(self._missing or self.plan.bindings)
-        if cached is not None and cached[0] is steps and not profile and not check:
+        must_check = bool(self._missing or self.plan.bindings)
+        if cached is not None and cached[0] is steps and not profile and not must_check:
             return self._start(cached[1])
-        missing = steps_that_cannot_run(self.plan, self.features, self.buffers.held, steps) if check else {}
-        able = tuple(key for key in steps if key not in missing) if missing else tuple(steps)
-        self.refused = calls_that_cannot_run(self.plan, self.features, able) if self._missing else {}
-        program = self._program(able, profile)
+        missing = steps_that_cannot_run(self.plan, self.features, self.buffers.by_key, steps) if must_check else {}
+        runnable = tuple(key for key in steps if key not in missing) if missing else tuple(steps)
+        self.refused = calls_that_cannot_run(self.plan, self.features, runnable) if self._missing else {}
+        program = self._get_program(runnable, profile)
         if missing:
             return run_without(lambda: self._start(program) if program.steps else RunReport((), {}), missing)
         if steps.__class__ is tuple and not profile and not self.refused:
@@ -332,13 +331,13 @@ class CudaExecutable:
         return self._start(program)
 
     def operands_read(self, step: str) -> Iterable[Operand]:
-        """All that a step may read, because only the device knows which bodies a region took."""
+        """All operands that a step may read, because only the device knows which bodies a region took."""
         return self.plan.steps[step].all_operands()
 
     def starter(
         self, steps: Sequence[str], forced: Collection[str] | None, touched: Collection[object]
     ) -> Callable[[], RunReport | None] | None:
-        """A function that starts the program of these steps, if it is one graph with nothing to check afterwards."""
+        """Returns a function that starts the program of these steps, if that is one graph without later checks."""
         cached = self._by_identity.get(id(steps))
         if cached is None or cached[0] is not steps or self._missing:
             return None
@@ -349,7 +348,7 @@ class CudaExecutable:
 
         def start() -> RunReport | None:
             if program.generation != buffers.generation or not program.plain:
-                return None  # closed, or with stale addresses, or with a new function that may fail
+                return None  # the program is closed, has stale addresses, or has a new function that may fail
             try:
                 graph.start(device().stream)
             except ChangeRefused:
@@ -367,44 +366,44 @@ class CudaExecutable:
             try:
                 failures = program.start(device().stream)
             except ChangeRefused:
-                program, failures = self._start_anew(program)
+                program, failures = self._rebuild_and_start(program)
             return report_of(self, program, None, failures) if failures else program.report
         if program.last_times is not None:
-            program.last_times.times()  # before its events are recorded again
+            program.last_times.times()  # before the next run records its events again
         self.host.calls.clear()
         self.ledger.clear()
         try:
             failures = program.start(device().stream)
         except ChangeRefused:
-            program, failures = self._start_anew(program)
+            program, failures = self._rebuild_and_start(program)
         return report_of(self, program, self.ledger.snapshot(), failures)
 
-    def _start_anew(self, program: Program) -> tuple[Program, list[Failure]]:
+    def _rebuild_and_start(self, program: Program) -> tuple[Program, list[Failure]]:
         """Rebuilds and starts a program whose graph the driver refused to update."""
         self.drop_programs(set(program.steps))
-        rebuilt = self._program(program.steps, program.profile)
+        rebuilt = self._get_program(program.steps, program.profile)
         return rebuilt, rebuilt.start(device().stream)
 
     def _upload_externals(self, program: Program) -> None:
         for key in program.externals:
-            array, held = self.plan.bindings[key].array, self.buffers.held[key]
+            array, buffer = self.plan.bindings[key].array, self.buffers.by_key[key]
             if isinstance(array, ForeignArray):
                 wait_for_writer(array)
             else:
-                write_array(held.address, array)
+                write_array(buffer.address, array)
 
-    def _program(self, steps: tuple[str, ...], profile: Profile) -> Program:
+    def _get_program(self, steps: tuple[str, ...], profile: Profile) -> Program:
         key = steps, profile, frozenset(self.refused)
         program = self.programs.use(key)
         if program is None:
             program = ProgramBuilder(self, steps, profile).build()
             program.generation = self.buffers.generation
             self.programs.keep(key, program)
-            self._by_identity.clear()  # the cache may have closed another program
+            self._by_identity.clear()  # the cache may have evicted and closed another program
         return program
 
     def stage(self) -> None:
-        """Saves values that are the next of other states."""
+        """Saves values that are the `next` of other states."""
         if self._advance is None:
             self._advance = Advance(self)
         if self._advance.staging is not None:
@@ -430,7 +429,7 @@ class CudaExecutable:
         return self.read(buffer)
 
     def read_later(self, buffer: str) -> DeviceReading:
-        """The same, without waiting."""
+        """Like `read`, without waiting."""
         return DeviceReading(self.buffers.address(buffer), self.plan.buffers[buffer])
 
     def close(self) -> None:
@@ -447,7 +446,7 @@ class CudaExecutable:
         self.captured.clear()
         self.bound.clear()
         self.numbers.clear()
-        self.buffers.held.clear()
+        self.buffers.by_key.clear()
         self._append_memory.clear()
 
     def grow_tapes(self, keys: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
-"""Host work between graphs: ops without kernels, and regions that contain them.
+"""Runs host work between graphs: ops without kernels, and regions that contain them.
 
-Such a step waits for the device, works on copies, and copies its result back.
+Such a step waits for the device, works on copies, and copies its results back.
 """
 
 from __future__ import annotations
@@ -54,29 +54,29 @@ class HostWork:
         """Runs a region: reads the condition from the device before each body."""
         stream = device().stream
         _start(prologue, stream)
-        control = self._value(region.control)
+        control = self._read_operand(region.control)
         if region.kind == "for":
             for iteration in range(int(control)):
                 if region.index is not None:
                     write_array(self._executable.address(region.index), np.array(iteration, np.int64))
-                self._body(region, 0, bodies, stream)
+                self._run_body(region, 0, bodies, stream)
         elif region.kind == "while":
             assert region.condition is not None
-            going = bool(control)
-            while going:
-                self._body(region, 0, bodies, stream)
-                going = bool(self._executable.read(region.condition))
+            continues = bool(control)
+            while continues:
+                self._run_body(region, 0, bodies, stream)
+                continues = bool(self._executable.read(region.condition))
         else:
-            chosen = int(control) if region.kind == "switch" else 0 if control else 1
-            if 0 <= chosen < len(bodies):
-                self._body(region, chosen, bodies, stream)
+            index = int(control) if region.kind == "switch" else 0 if control else 1
+            if 0 <= index < len(bodies):
+                self._run_body(region, index, bodies, stream)
 
-    def _body(self, region: RegionStep, body: int, bodies: Sequence[Program], stream: Any) -> None:
+    def _run_body(self, region: RegionStep, body: int, bodies: Sequence[Program], stream: Any) -> None:
         _start(bodies[body], stream)
         for step in region.bodies[body]:
             self.calls[step.key] = self.calls.get(step.key, 0) + 1
 
-    def _value(self, operand: Operand) -> Any:
+    def _read_operand(self, operand: Operand) -> Any:
         if isinstance(operand, BufferOperand):
             return self._executable.read(operand.key)[()]
         element = scalar_of(operand.type)
@@ -88,12 +88,12 @@ class HostWork:
     def _addresses(self) -> Any:
         return self._executable.addresses()
 
-    # --- the interface for `HostCall` ---
+    # --- the interface of `HostCall` ---
 
     def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
         """The host copy of a buffer."""
         array = values[buffer.base.number]
-        if array.dtype != buffer.element.dtype:  # complex numbers, seen as pairs, or the other way round
+        if array.dtype != buffer.element.dtype:  # complex numbers as pairs of floats, or pairs as complex numbers
             array = array.reshape(-1).view(buffer.element.dtype)
         return array.reshape(buffer.shape)
 

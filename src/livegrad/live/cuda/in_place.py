@@ -1,4 +1,4 @@
-"""In-place updates of loop variables, without copies.
+"""Finds loop variables that can be updated in place, without copies.
 
 In: the loops of a plan and the code of their steps. Out: for each such variable, the result that shares its memory. A
 result may overwrite its variable if all readers of the variable have finished: earlier steps and kernels, and a kernel
@@ -17,7 +17,7 @@ from livegrad.schedule.plan import KernelStep, View
 
 
 def find_in_place(regions: Iterable[RegionStep], codes: Mapping[str, StepCode]) -> dict[str, str]:
-    """For each loop variable that can share memory with a result, by its buffer, that result."""
+    """The loop variables that can share memory with a result: maps the buffer of each to the result."""
     in_place: dict[str, str] = {}
     for region in regions:
         if region.kind not in ("while", "for"):
@@ -25,10 +25,10 @@ def find_in_place(regions: Iterable[RegionStep], codes: Mapping[str, StepCode]) 
         leaves = [leaf for leaf in region.leaf_steps() if leaf.key in codes]
         if any(isinstance(item, SerialisedHostStep) for leaf in leaves for item in codes[leaf.key].items):
             continue  # the host runs the loop
-        leaving = [one.result for one in region.carried]
-        for one in region.carried:
-            if leaving.count(one.result) == 1 and _may_share(one, region.bodies[0], codes):
-                in_place[one.carry] = one.result
+        results = [variable.result for variable in region.carried]
+        for variable in region.carried:
+            if results.count(variable.result) == 1 and _may_share(variable, region.bodies[0], codes):
+                in_place[variable.carry] = variable.result
     return in_place
 
 
@@ -69,10 +69,10 @@ def _writes_after_reading(step: BlockStep, code: StepCode, carried: Carried) -> 
     if not isinstance(item, SerialisedLaunch) or item.number >= len(code.plan.steps):
         return False  # a library call or a user kernel: the order of its accesses is unknown
     kernel = code.plan.steps[item.number]
-    return isinstance(kernel, KernelStep) and _element_by_element(kernel, carries, results)
+    return isinstance(kernel, KernelStep) and _reads_only_what_it_writes(kernel, carries, results)
 
 
-def _element_by_element(kernel: KernelStep, carries: set[int], results: set[int]) -> bool:
+def _reads_only_what_it_writes(kernel: KernelStep, carries: set[int], results: set[int]) -> bool:
     """Whether each thread reads of `carries` only the elements that it then writes to `results`.
 
     A kernel of one stage reads everything it needs for a row before it writes the row.
@@ -81,12 +81,12 @@ def _element_by_element(kernel: KernelStep, carries: set[int], results: set[int]
         return False
     if len(kernel.kernel.stages) != 1 or any(port.scratch for port in kernel.kernel.outputs):
         return False
-    alone = prod(kernel.domain) == 1
-    if not alone and any(view.buffer.base.number in carries for view in kernel.scalar_arguments):
+    is_single = prod(kernel.domain) == 1
+    if not is_single and any(view.buffer.base.number in carries for view in kernel.scalar_arguments):
         return False
     written = {_layout_of(view) for view in kernel.outputs if view.buffer.base.number in results}
     read = {_layout_of(view) for view in kernel.reads if view.buffer.base.number in carries}
-    return alone or (len(written) == 1 and read <= written)
+    return is_single or (len(written) == 1 and read <= written)
 
 
 def _layout_of(view: View) -> tuple[int, tuple[int, ...]]:

@@ -1,6 +1,6 @@
 """The ledger of a run: status words of checks, run counts of region bodies, and times inside regions.
 
-It is one array on the device, copied to the host asynchronously after a run; reading its contents waits.
+It is one device array, which is copied to the host asynchronously after a run. Reading its contents waits for the copy.
 """
 
 from __future__ import annotations
@@ -59,29 +59,29 @@ class Snapshot:
     def __init__(self, address: int, status_words: int, counting_words: int) -> None:
         self._status_words, self._count = status_words, status_words + counting_words
         self._words: np.ndarray[Any, Any] | None = None
-        self._taking = Lock()  # several threads may read a frame
+        self._lock = Lock()  # several threads may read a frame
         self._pinned = PinnedMemory(8 * self._count)
         self._event = check(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
         stream = device().stream
         check(driver.cuMemcpyDtoHAsync(self._pinned.address, address, 8 * self._count, stream))
         check(driver.cuEventRecord(self._event, stream))
-        self._cleaning = weakref.finalize(self, _release, self._event, self._pinned)
-        self._cleaning.atexit = False
+        self._finalizer = weakref.finalize(self, _release, self._event, self._pinned)
+        self._finalizer.atexit = False
 
     def ready(self) -> bool:
         """Whether the words have arrived."""
-        with self._taking:
+        with self._lock:
             device()
             return self._words is not None or int(driver.cuEventQuery(self._event)[0]) == 0
 
     def take(self) -> np.ndarray[Any, Any]:
         """Waits for the words and returns them."""
-        with self._taking:
+        with self._lock:
             if self._words is None:
                 device()
                 check(driver.cuEventSynchronize(self._event))
                 self._words = self._pinned.array(np.uint64, (self._count,)).copy()
-                self._cleaning()
+                self._finalizer()
             return self._words
 
     @property

@@ -1,6 +1,6 @@
-"""Executable graphs of the live engine, in which several graphs share a launch and are notified of its changes.
+"""Executable graphs of the live engine. Several graphs share a launch, and are notified when it changes.
 
-The engine keeps one graph for each set of stale steps so far, so a step's launches are in many of them.
+The engine caches one graph for each set of stale steps, so the launches of a step are in many graphs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class LiveGraph(ExecutableGraph):
             launch.graphs.append(self)
 
     def replace(self, old: Launch, new: Launch) -> None:
-        """Replaces a launch in its node by one with other argument slots, another grid or another function."""
+        """Replaces the launch of a node by one with other argument slots, another grid or another function."""
         self._nodes[new] = self._nodes.pop(old)
         self.changed.pop(old, None)
         self.changed[new] = None

@@ -1,6 +1,6 @@
-"""Live numbers on the device: packed into argument slots of launches, or stored in memory cells.
+"""Stores live numbers in argument slots of launches and in memory cells on the device.
 
-`set` is a whole hot update, except for updating the launches. The cost does not depend on the size of the plan.
+`set` does a hot update, except for updating the launches. Its cost does not depend on the size of the plan.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of
 from livegrad.live.compile.live_plan import Operand, operand_key
-from livegrad.live.cuda.buffers import HeldBuffer, allocate_zeroed, write_array
+from livegrad.live.cuda.buffers import DeviceBuffer, allocate_zeroed, write_array
 from livegrad.live.cuda.live_graph import notify
 from livegrad.runtime.cuda.cuda_graph import Launch
 
 # Formats of `struct`; NumPy packs the other types.
-_FORMS = {"f32": "<f", "f64": "<d", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q",
+_FORMATS = {"f32": "<f", "f64": "<d", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q",
             "u8": "<B", "u16": "<H", "u32": "<I", "u64": "<Q", "bool": "<?"}  # fmt: skip
-_PACKERS = {name: struct.Struct(form).pack_into for name, form in _FORMS.items()}
+_PACKERS = {name: struct.Struct(form).pack_into for name, form in _FORMATS.items()}
 
 
 def dense_number(value: Any, type: Type) -> np.ndarray[Any, Any]:
@@ -70,45 +70,45 @@ class Number:
     """A parameter or feature: the argument slots that hold it, by owner (a step), and its cells in memory."""
 
     slots: dict[str, list[NumberSlot]] = field(default_factory=dict)
-    cells: dict[Type, HeldBuffer] = field(default_factory=dict)
+    cells: dict[Type, DeviceBuffer] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
-    puts: tuple[Callable[[Any], None], ...] | None = ()  # of all slots; None: they changed since
+    puts: tuple[Callable[[Any], None], ...] | None = ()  # of all slots; None: outdated
 
     def add(self, owner: str, slot: NumberSlot) -> None:
         self.slots.setdefault(owner, []).append(slot)
         self.puts = None
 
     def copy(self) -> Number:
-        """A copy with the same slots, to which others can be added."""
+        """A copy with the same slots, to which other slots can be added."""
         return Number({owner: list(slots) for owner, slots in self.slots.items()}, puts=None)
 
     def forget(self, owner: str) -> None:
         if self.slots.pop(owner, None) is not None:
             self.puts = None
 
-    def _list_slots(self) -> tuple[Callable[[Any], None], ...]:
+    def _collect_puts(self) -> tuple[Callable[[Any], None], ...]:
         all_slots = [slot for slots in self.slots.values() for slot in slots]
         self.launches = tuple(dict.fromkeys(slot.launch for slot in all_slots))
         return tuple(slot.put for slot in all_slots)
 
-    def cell(self, type: Type, value: Any) -> HeldBuffer:
-        """Memory that holds the number as a type."""
+    def cell(self, type: Type, value: Any) -> DeviceBuffer:
+        """Memory that holds the number as this type."""
         if type not in self.cells:
             array = dense_number(0 if value is None else value, type)
             memory = allocate_zeroed(array.nbytes)
-            self.cells[type] = HeldBuffer(memory.address, array.nbytes, memory)
+            self.cells[type] = DeviceBuffer(memory.address, array.nbytes, memory)
             write_array(memory.address, array)
         return self.cells[type]
 
     def set(self, value: Any) -> None:
         """Hot: writes the new value to every slot and cell, and notifies the graphs."""
         if self.puts is None:
-            self.puts = self._list_slots()
+            self.puts = self._collect_puts()
         for put in self.puts:
             put(value)
         notify(self.launches)
-        for type, held in self.cells.items():
-            write_array(held.address, dense_number(value, type))
+        for type, cell in self.cells.items():
+            write_array(cell.address, dense_number(value, type))
 
 
 class LiveNumbers:
@@ -116,7 +116,7 @@ class LiveNumbers:
 
     def __init__(self) -> None:
         self._numbers: dict[Any, Number] = {}
-        self._borrowed: dict[Any, Number] = {}  # those that the previous executable still owns
+        self._borrowed: dict[Any, Number] = {}  # numbers that the previous executable still owns
 
     def of(self, operand: Operand) -> Number:
         """The number of an operand, created on first use."""
@@ -132,8 +132,8 @@ class LiveNumbers:
             key = operand_key(operand)
             if key in self._borrowed:
                 if owner in self._borrowed[key].slots:
-                    continue  # borrowed with its slots
-                self._numbers[key] = self._borrowed.pop(key).copy()  # the previous executable keeps its own
+                    continue  # the borrowed number has its slots
+                self._numbers[key] = self._borrowed.pop(key).copy()  # the previous executable keeps the original
             self.of(operand).add(owner, slot)
 
     def forget(self, owner: str, slots: Iterable[tuple[Operand, NumberSlot]]) -> None:
@@ -142,12 +142,12 @@ class LiveNumbers:
             self._numbers[operand_key(operand)].forget(owner)
 
     def borrow(self, previous: LiveNumbers, shared: Iterable[str]) -> None:
-        """Borrows numbers of the previous executable that only steps with reused launches hold."""
-        taken = set(shared)
+        """Borrows the numbers of the previous executable that only steps with reused launches read."""
+        owners = set(shared)
         self._borrowed = {
             key: number
             for key, number in previous._numbers.items()
-            if not number.cells and number.slots and number.slots.keys() <= taken
+            if not number.cells and number.slots and number.slots.keys() <= owners
         }
         self._numbers.update(self._borrowed)
 

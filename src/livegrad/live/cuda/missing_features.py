@@ -1,4 +1,4 @@
-"""Handles features without a value: steps that read them do not run, nor do their dependents.
+"""Excludes steps that read features without a value, and their dependents, from a run.
 
 `CudaExecutable.run` checks this before it looks for a program; if every feature has a value, nothing here is called. A
 call inside a region fails only if the region takes its body, so the host runs such regions itself.
@@ -12,14 +12,14 @@ from typing import Any
 
 from livegrad.diagnostics import CompileError, LivegradError
 from livegrad.live.compile.live_plan import BufferOperand, FeatureOperand, LeafStep, LivePlan, RegionStep, operand_key
-from livegrad.live.cuda.buffers import HeldBuffer
+from livegrad.live.cuda.buffers import DeviceBuffer
 from livegrad.live.executor import Failure, RunReport
 from livegrad.live.graph.sources import ForeignArray
 from livegrad.ops.context import FeatureLevel
 
 
 class MissingFeature(CompileError):
-    """A step reads a feature that has no value."""
+    """The error of a step that reads a feature without a value."""
 
     def __init__(self, step: str, feature: FeatureLevel) -> None:
         super().__init__(f"`{step}` reads the feature `{feature}`", help="give it a value with engine.set_feature")
@@ -27,7 +27,7 @@ class MissingFeature(CompileError):
 
 
 class MovedMemory(CompileError):
-    """A step reads external memory that has moved or was resized."""
+    """The error of a step that reads external memory which has moved or was resized."""
 
     def __init__(self, step: str, key: str) -> None:
         super().__init__(f"the array bound to `{key}` was resized or moved", help="bind it again")
@@ -35,10 +35,10 @@ class MovedMemory(CompileError):
 
 
 def steps_that_cannot_run(
-    plan: LivePlan, features: Mapping[FeatureLevel, Any], held: Mapping[str, HeldBuffer], steps: Sequence[str]
+    plan: LivePlan, features: Mapping[FeatureLevel, Any], buffers: Mapping[str, DeviceBuffer], steps: Sequence[str]
 ) -> dict[str, LivegradError]:
     """The steps that read a feature without a value or memory that has moved, and their dependents, in order."""
-    moved = {key for key, external in plan.bindings.items() if _has_moved(held[key], external.array)}
+    moved = {key for key, external in plan.bindings.items() if _has_moved(buffers[key], external.array)}
     lost: dict[str, LivegradError] = {}
     for key in steps:
         step = plan.steps[key]
@@ -67,12 +67,12 @@ def _missing_feature(step: LeafStep, features: Mapping[FeatureLevel, Any]) -> Fe
     return next((feature for feature in read_features if features.get(feature) is None), None)
 
 
-def _has_moved(held: HeldBuffer, array: Any) -> bool:
-    return array.address != held.address if isinstance(array, ForeignArray) else array.nbytes != held.bytes
+def _has_moved(buffer: DeviceBuffer, array: Any) -> bool:
+    return array.address != buffer.address if isinstance(array, ForeignArray) else array.nbytes != buffer.bytes
 
 
 def run_without(start: Callable[[], RunReport], missing: Mapping[str, LivegradError]) -> RunReport:
-    """Runs the other steps, and adds the failures of these to the report."""
+    """Starts the other steps, and adds the failures of the missing steps to the report."""
     report = start()
     if report.later is not None:
         report = report.later()

@@ -1,4 +1,4 @@
-"""Pinned host memory, and asynchronous readings: values that are being copied from the device into it.
+"""Pinned host memory, and asynchronous readings, which copy values from the device into it.
 
 `engine.read_async` returns a `DeviceReading`. Freed memory is kept for reuse.
 """
@@ -30,7 +30,7 @@ _free_lists = PerContext(_make_free_lists)
 
 
 class PinnedMemory:
-    """Pinned bytes, until `free`. They are reused, because allocating them takes longer than most frames."""
+    """Pinned bytes, until `free`. Reuses freed memory, because an allocation takes longer than most frames."""
 
     def __init__(self, size: int) -> None:
         self.size = max(_LEAST, 1 << max(0, size - 1).bit_length())
@@ -51,7 +51,7 @@ class PinnedMemory:
         if self.size <= _LARGEST_KEPT and len(self._free_list) < max(1, _MOST_KEPT // self.size):
             self._free_list.append(self.address)
         else:
-            driver.cuStreamSynchronize(device().stream)  # no later copy would wait for the running one
+            driver.cuStreamSynchronize(device().stream)  # a later copy would not wait for the running copy
             driver.cuMemFreeHost(self.address)
 
 
@@ -61,30 +61,30 @@ class DeviceReading:
     def __init__(self, address: int, spec: BufferSpec) -> None:
         self._spec = spec
         self._value: Numbers | None = None
-        self._taking = Lock()
+        self._lock = Lock()
         self._pinned = PinnedMemory(spec.bytes)
         self._event = check(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
         stream = device().stream
         if spec.bytes:
             check(driver.cuMemcpyDtoHAsync(self._pinned.address, address, spec.bytes, stream))
         check(driver.cuEventRecord(self._event, stream))
-        self._cleaning = weakref.finalize(self, _release, self._event, self._pinned)
-        self._cleaning.atexit = False
+        self._finalizer = weakref.finalize(self, _release, self._event, self._pinned)
+        self._finalizer.atexit = False
 
     def ready(self) -> bool:
-        """Whether `result` would return at once."""
-        with self._taking:
-            device()  # in this thread too
+        """Whether `result` returns without waiting."""
+        with self._lock:
+            device()  # makes the context current in this thread
             return self._value is not None or int(driver.cuEventQuery(self._event)[0]) == 0
 
     def result(self) -> Numbers:
-        """The value, once it is here."""
-        with self._taking:
+        """Waits for the value and returns it."""
+        with self._lock:
             if self._value is None:
                 device()
                 check(driver.cuEventSynchronize(self._event))
                 self._value = np.array(self._pinned.array(self._spec.element.dtype, self._spec.shape))
-                self._cleaning()
+                self._finalizer()
             return self._value
 
 

@@ -1,6 +1,6 @@
 """Builds the graphs of a program: kernels, memsets, copies, library calls, and regions as conditional nodes.
 
-In: the stale steps, bound to memory. Out: a `Program`.
+In: stale steps that are bound to memory. Out: a `Program`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.captured_graphs import CapturedGraph
 from livegrad.live.cuda.control_kernels import append_launch, control_launch, time_launch
 from livegrad.live.cuda.live_graph import LiveGraph
-from livegrad.live.cuda.program import HostPart, Program, Timing, externals_of
+from livegrad.live.cuda.program import HostCallPart, Program, Timing, externals_of
 from livegrad.live.cuda.touched_buffers import accessed_buffers, written_inside
 from livegrad.live.executor import Profile, RunReport
 from livegrad.runtime.cuda.cuda_graph import GraphBuilder, Launch
@@ -113,11 +113,11 @@ class ProgramBuilder:
         program.members = frozenset([*program.steps, *program.owners])
         program.counted = bool(regions)
         program.externals = externals_of(program, self.plan)
-        program.update_watched(bound)
+        program.update_checks(bound)
         program.report = RunReport(program.steps, program.calls)
         return program
 
-    # --- graphs and what lies between them ---
+    # --- graphs and host calls ---
 
     def _open_scope(self, scope: _Scope | None) -> _Scope:
         if scope is not None:
@@ -136,7 +136,7 @@ class ProgramBuilder:
 
     def _add_host_call(self, call: Callable[[], None]) -> None:
         self._close_graph()
-        self.program.parts.append(HostPart(self._owner, call))
+        self.program.parts.append(HostCallPart(self._owner, call))
 
     def _resource(self, key: str) -> Any:
         key = self.parts.in_place.get(key, key)
@@ -170,10 +170,10 @@ class ProgramBuilder:
     def _add_block(self, step: BlockStep, scope: _Scope | None) -> None:
         bound = self.parts.bound[step.key]
         code = bound.code
-        nodes: dict[int, int] = {}  # of its items in the open graph
+        nodes: dict[int, int] = {}  # by item, in the open graph
         for item, launch in enumerate(bound.launches):
             if launch is None:
-                # By key: the step may be bound again while this program stays.
+                # By key, because an update may bind the step again while this program stays.
                 self._add_host_call(lambda item=item: self.parts.run_host_item(step.key, item))
                 nodes.clear()
                 continue
@@ -230,12 +230,12 @@ class ProgramBuilder:
         launch: Launch,
         reads: Iterable[str],
         writes: Iterable[str],
-        writes_also: Sequence[Any] = (),
-        reads_also: Sequence[Any] = (),
+        extra_writes: Sequence[Any] = (),
+        extra_reads: Sequence[Any] = (),
     ) -> int:
-        before = [*self._resources(reads), *reads_also]
-        after = [*self._resources(writes), *writes_also]
-        return scope.add(lambda nodes: scope.builder.kernel(launch, nodes), before, after)
+        all_reads = [*self._resources(reads), *extra_reads]
+        all_writes = [*self._resources(writes), *extra_writes]
+        return scope.add(lambda nodes: scope.builder.kernel(launch, nodes), all_reads, all_writes)
 
     def _add_memset(self, scope: _Scope, key: str) -> None:
         size, address = self.plan.buffers[key].bytes, self.parts.address(key)
@@ -275,25 +275,25 @@ class ProgramBuilder:
             inside.append(_LIBRARIES)
         if scope is not None:
             inside.append(_CONDITIONALS)
-        outside = self._resources(o.key for o in step.all_operands() if isinstance(o, BufferOperand))
+        outside = self._resources(operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand))
         before = outer.tracker.add(len(outer.builder), [*outside, ready], inside)
         _, bodies = outer.builder.conditional(_NODES[step.kind], condition, len(step.bodies), sorted(before))
         for body, builder in zip(step.bodies, bodies, strict=True):
             inner = _Scope(builder)
-            for one in body:
-                self._add_step(one, inner)
+            for inner_step in body:
+                self._add_step(inner_step, inner)
             if repeat is not None:
                 self._add_repeat(step, inner, repeat, control, address, slots)
 
     def _add_prologue(self, step: RegionStep, scope: _Scope) -> None:
         """Initialises results with zeros, or with the initial values of loop variables."""
-        carried = {one.result for one in step.carried}
+        carried_results = {variable.result for variable in step.carried}
         for key in step.results:
-            if key not in carried:
+            if key not in carried_results:
                 self._add_memset(scope, key)
-        for one in step.carried:
-            self._add_copy(scope, one.result, one.initial)
-            self._add_carry(scope, one, one.initial)
+        for variable in step.carried:
+            self._add_copy(scope, variable.result, variable.initial)
+            self._add_carry(scope, variable, variable.initial)
 
     def _add_carry(self, scope: _Scope, carried: Carried, source: Operand | str) -> None:
         """Copies the value of a loop variable, unless it shares memory with its result."""
@@ -304,18 +304,18 @@ class ProgramBuilder:
         self, step: RegionStep, scope: _Scope, symbol: str, control: Scalar, address: int, slots: dict[str, int]
     ) -> None:
         """Ends an iteration: copies loop variables, and sets the condition again."""
-        for one in step.carried:
-            self._add_carry(scope, one, one.result)
+        for variable in step.carried:
+            self._add_carry(scope, variable, variable.result)
         reads: list[str] = []
         if step.condition is not None:
             control, address = self.plan.buffers[step.condition].element, self.parts.address(step.condition)
             reads = [step.condition]
         launch = control_launch(symbol, control, control=address, **slots)
-        # After everything in the body: once the condition is set, a driver may start the next iteration while other
-        # kernels of this one still run (seen on an H200 with driver 580: the device faults).
+        # After the whole body: once the condition is set, a driver may start the next iteration while kernels of this
+        # iteration still run (seen on an H200 with driver 580: the device faults).
         body, index = range(len(scope.builder)), [] if step.index is None else [step.index]
-        before, after = self._resources(reads), self._resources(index)
-        scope.add(lambda nodes: scope.builder.kernel(launch, nodes), before, after, also=body)
+        read, written = self._resources(reads), self._resources(index)
+        scope.add(lambda nodes: scope.builder.kernel(launch, nodes), read, written, also=body)
 
     def _control_type(self, step: RegionStep) -> Scalar:
         operand = step.control
@@ -344,20 +344,20 @@ class ProgramBuilder:
         self._close_graph()
         for body in step.bodies:
             self.program = Program(outer.steps)
-            for one in body:
-                self._add_step(one, None)
+            for inner_step in body:
+                self._add_step(inner_step, None)
             for carried in step.carried:
                 self._add_carry(self._open_scope(None), carried, carried.result)
             self._close_graph()
             bodies.append(self.program)
         self.program = outer
-        outer.parts.append(HostPart(self._owner, lambda: self.parts.run_host_region(step, bodies, prologue)))
+        outer.parts.append(HostCallPart(self._owner, lambda: self.parts.run_host_region(step, bodies, prologue)))
         outer.nested += [prologue, *bodies]
 
     # --- times ---
 
     def _start_time(self, step: Step, scope: _Scope | None) -> Callable[[], None] | None:
-        """Times a step with events; inside regions, where events are not allowed, with kernels."""
+        """Times a step with events or, inside regions, where events are not allowed, with kernels."""
         if scope is None and step.key == self._owner:
             return self._start_events(step)
         if scope is None or isinstance(step, RegionStep) or self._profile != "step":

@@ -1,6 +1,6 @@
-"""The report of a run on the device. Counts and times are fetched on access.
+"""Reports a run on the device. Counts and times are fetched on access.
 
-Runs with checks, or with loops that store residuals, end in a deferred report: its readers wait for it.
+A run with checks, or with loops that store residuals, has a deferred report, whose readers wait for the run.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def report_of(
         started = LazyMapping(lambda: run.times()[1], run.ready)
         program.last_times = run
     calls: Mapping[str, int] = LazyMapping(run.calls, run.ready) if program.counted else program.calls
-    if program.watched:
+    if program.reports_failures:
         return RunReport(
             program.steps, calls, tuple(failures), seconds, started, lambda: run.finish(calls, seconds, started)
         )
@@ -77,7 +77,7 @@ def _make_report(
     seconds: Any,
     started: Any,
 ) -> RunReport:
-    """A report without failed steps and their dependents."""
+    """Makes a report without failed steps and their dependents."""
     lost = _find_lost(executable, program.steps, {failure.step for failure in failures}) if failures else set()
     ran = tuple(key for key in program.steps if key not in lost) if lost else program.steps
     return RunReport(ran, calls, tuple(failures), seconds, started)
@@ -123,23 +123,23 @@ class _Run:
             for failure in self.program.start(device().stream):
                 failures[failure.step] = failure
             self.snapshot = self.executable.ledger.snapshot()
-        for bound in self._watched_steps():
+        for bound in self._reporting_steps():
             error = self._failed_check(bound)
             owner = self.program.owners[bound.key]
             if error is not None and owner not in failures:
                 failures[owner] = Failure(owner, error)
         return _make_report(self.executable, self.program, calls, tuple(failures.values()), seconds, started)
 
-    def _watched_steps(self) -> Iterator[BoundStep]:
+    def _reporting_steps(self) -> Iterator[BoundStep]:
         bound = self.executable.bound
-        return (bound[key] for key in self.program.owners if key in bound and bound[key].watched)
+        return (bound[key] for key in self.program.owners if key in bound and bound[key].reports_failures)
 
     def _status_words(self, bound: BoundStep) -> Any:
         first = (bound.status - self.executable.ledger.status_address) // 8
         return self.snapshot.status[first : first + bound.status_words]
 
     def _steps_with_full_tapes(self) -> list[str]:
-        return [bound.key for bound in self._watched_steps() if int(self._status_words(bound)[-1]) != CLEAN]
+        return [bound.key for bound in self._reporting_steps() if int(self._status_words(bound)[-1]) != CLEAN]
 
     def _failed_check(self, bound: BoundStep) -> LivegradError | None:
         for item, status in zip(bound.code.items, self._status_words(bound), strict=False):
@@ -151,7 +151,7 @@ class _Run:
     # --- counts and times ---
 
     def calls(self) -> Mapping[str, int]:
-        """How often each block's function was called, and each inner region run."""
+        """The number of calls of each block's function, and of runs of each inner region."""
         counts = {**self.program.calls, **self._host_calls}
         for key in self.program.steps:
             self._count(self.executable.plan.steps[key], counts)

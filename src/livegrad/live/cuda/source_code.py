@@ -1,4 +1,4 @@
-"""User kernels: compiled or loaded, check against their declared parameters, and converted to step code.
+"""Compiles or loads user kernels, checks them against their declared parameters, and converts them to step code.
 
 In: a `CudaKernel`. Out: a `StepCode` of one launch. NVRTC messages refer to the user's line.
 """
@@ -29,7 +29,7 @@ def make_source_code(step: BlockStep, kernel: CudaKernel) -> StepCode:
     for argument in kernel.arguments:
         if argument.kind == "number" and isinstance(step.operands[argument.index], BufferOperand):
             raise CompileError(
-                f"`{kernel.symbol}` takes a number where `{step.key}` is fed by a buffer",
+                f"`{kernel.symbol}` takes a number where `{step.key}` reads a buffer",
                 help="set the pin to a number, or let the kernel take a pointer",
             )
     function = load_kernel(kernel)
@@ -80,12 +80,12 @@ def load_kernel(kernel: CudaKernel) -> Any:
         raise CompileError(
             f"the driver rejects `{kernel.symbol}`: {error}",
             where=TextOrigin(kernel.file, kernel.first_line) if kernel.file else None,
-            help='is that the name of an extern "C" kernel, and is the code for this device?',
+            help='check that it is an extern "C" kernel, and that the code is for this device',
         ) from error
 
 
 def machine_code(kernel: CudaKernel, architecture: str) -> bytes:
-    """CUDA C compiled for an architecture; other code as it is. Needs no GPU."""
+    """Compiles CUDA C for an architecture, and returns other code unchanged. Needs no GPU."""
     if kernel.language != "cuda":
         return kernel.code.encode() if isinstance(kernel.code, str) else kernel.code
     assert isinstance(kernel.code, str)
@@ -107,7 +107,7 @@ def _at_users_line(error: CompileError, kernel: CudaKernel) -> CompileError:
 
 
 def _require_layout(kernel: CudaKernel, function: Any) -> None:
-    """Checks the declared parameters against the kernel: the driver itself does not check what it reads."""
+    """Checks the declared parameters against the kernel, because the driver does not check what it reads."""
     sizes: list[int] = []
     while int((answer := driver.cuFuncGetParamInfo(function, len(sizes)))[0]) == 0:
         sizes.append(int(answer[2]))

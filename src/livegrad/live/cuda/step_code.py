@@ -1,7 +1,6 @@
-"""The code of a step on the device: a scheduled function with compiled and loaded kernels.
+"""Schedules the function of a step, and compiles and loads its kernels.
 
-Created by `CudaExecutor.prepare`. It does not depend on memory, and is shared by all steps that compute the same
-function.
+`CudaExecutor.prepare` creates the code. It does not depend on memory, so all steps with the same function share it.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class StepCode:
         return any(isinstance(item, SerialisedHostStep) for item in self.items)
 
     @cached_property
-    def is_watched(self) -> bool:
+    def reports_failures(self) -> bool:
         """Whether a run may report failed checks or full tapes."""
         return any(kernel.sites or kernel.uses_tapes for kernel in self.kernels)
 
@@ -76,7 +75,7 @@ class CodeCache:
 
     def __init__(self, make: Callable[[BlockStep, Sequence[bool]], StepCode]) -> None:
         self._make = make
-        # The value holds the function, so that its id is not reused.
+        # The value keeps the function alive, so that its id is not reused.
         self._codes: LruCache[tuple[Any, ...], tuple[Any, StepCode]] = LruCache(_MOST_KEPT)
 
     def get(self, step: BlockStep) -> StepCode:
@@ -109,7 +108,7 @@ def make_code(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
 
 
 def _list_items(serialised: SerialisedDevicePlan) -> tuple[tuple[Item, ...], tuple[tuple[int, ...], ...]]:
-    """The items of all segments. Segments run in order, so dependencies are only within them."""
+    """The items of all segments, and their dependencies, which are within segments because segments run in order."""
     items: list[Item] = []
     before: list[tuple[int, ...]] = []
     for segment in serialised.segments:

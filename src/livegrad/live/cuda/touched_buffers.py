@@ -1,4 +1,4 @@
-"""What the steps of a live plan access: calls, regions, and the buffers that graph nodes refer to."""
+"""Walks the steps of a live plan: leaf steps, regions, and the buffers that graph nodes access."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def regions_of(steps: Iterable[Step]) -> Iterator[RegionStep]:
 
 
 def buffers_in_other_nodes(step: Step) -> Iterator[str]:
-    """The buffers whose addresses are in other nodes than launches of bound steps: regions, appends and copies."""
+    """The buffers whose addresses are in nodes of regions, appends and copies, besides launches of bound steps."""
     if isinstance(step, CapturedStep):
         yield from (operand.key for operand in step.operands if isinstance(operand, BufferOperand))
     if isinstance(step, AppendStep):
@@ -33,10 +33,10 @@ def buffers_in_other_nodes(step: Step) -> Iterator[str]:
         yield from (operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand))
     if isinstance(step, RegionStep):
         yield from step.results
-        yield from (one.carry for one in step.carried)
+        yield from (variable.carry for variable in step.carried)
         if step.index is not None:
             yield step.index
-        for operand in (step.control, *(one.initial for one in step.carried)):
+        for operand in (step.control, *(variable.initial for variable in step.carried)):
             if isinstance(operand, BufferOperand):
                 yield operand.key
         for inner in step.inner_steps():

@@ -1,8 +1,7 @@
-"""Warm, code and recapture updates: new memory, functions and captures for some steps of a plan with unchanged
-structure.
+"""Updates steps of a running plan in place: new memory, functions and captures, with unchanged structure.
 
-Everything is prepared while the old plan stays intact; then the new launches take over the graph nodes of the old ones.
-Programs whose nodes cannot be updated in place are dropped, and rebuilt when next needed.
+All new objects are prepared while the old plan stays intact; then new launches replace the old ones in their graph
+nodes. Programs whose nodes cannot be updated are dropped, and rebuilt when next needed.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from livegrad.live.compile.live_plan import BlockStep, LivePlan, ParameterOperand, Step, buffers_around
-from livegrad.live.cuda.bind_steps import Fresh, bind_step
+from livegrad.live.cuda.bind_steps import NewBindings, bind_step
 from livegrad.live.cuda.bound_step import BoundStep
-from livegrad.live.cuda.buffers import HeldBuffer, make_buffers, write_array
+from livegrad.live.cuda.buffers import DeviceBuffer, make_buffers, write_array
 from livegrad.live.cuda.captured_graphs import CapturedGraph
 from livegrad.live.cuda.in_place import find_in_place
 from livegrad.live.cuda.program import externals_of
@@ -32,32 +31,34 @@ def update_executable(
     before = executable.plan
     named = [plan.steps[key] for key in steps]
     touched = {key for step in named for key in buffers_around(step)}
-    in_place = _in_place_after(executable, named, codes)
-    fresh = Fresh(_moved_buffers(executable, plan, touched, in_place))
+    in_place = _find_in_place_after(executable, named, codes)
+    bindings = NewBindings(_allocate_moved_buffers(executable, plan, touched, in_place))
     for leaf in leaves_of(named):
-        bind_step(executable, leaf, plan, codes.get(leaf.key), fresh)
+        bind_step(executable, leaf, plan, codes.get(leaf.key), bindings)
     # Nothing can fail from here on.
-    old = {key: executable.bound[key] for key in fresh.bound}
-    recorded = {**fresh.captured}
-    for bound in fresh.bound.values():
-        recorded |= bound.library_graphs()
+    old = {key: executable.bound[key] for key in bindings.bound}
+    captures = {**bindings.captured}
+    for bound in bindings.bound.values():
+        captures |= bound.library_graphs()
     executable.plan, executable.in_place = plan, in_place
-    executable.buffers.replace_memory(fresh.buffers)
-    gone = (key for step in steps for key in buffers_around(before.steps[step]) if key not in plan.buffers)
-    executable.buffers.drop(gone)
-    executable.adopt(fresh)
-    _write(executable, touched, before, fresh)
+    executable.buffers.replace_memory(bindings.buffers)
+    removed = (key for step in steps for key in buffers_around(before.steps[step]) if key not in plan.buffers)
+    executable.buffers.drop(removed)
+    executable.install(bindings)
+    _write_contents(executable, touched, before, bindings)
     _set_numbers(executable, named, before)
-    _hand_over(executable, named, old, fresh)
-    _replace_recordings(executable, recorded)
+    _replace_launches(executable, named, old, bindings)
+    _replace_captures(executable, captures)
     for program in executable.programs.values():
-        program.generation = executable.buffers.generation  # its launches have the new addresses, or it was dropped
+        program.generation = executable.buffers.generation  # its launches have the new addresses
         program.externals = externals_of(program, plan)
-    if any(key in fresh.buffers for state in plan.states for key in (state.value, state.next)):
+    if any(key in bindings.buffers for state in plan.states for key in (state.value, state.next)):
         executable.drop_advance()
 
 
-def _in_place_after(executable: CudaExecutable, named: Sequence[Step], codes: Mapping[str, StepCode]) -> dict[str, str]:
+def _find_in_place_after(
+    executable: CudaExecutable, named: Sequence[Step], codes: Mapping[str, StepCode]
+) -> dict[str, str]:
     """The loop variables that share memory with a result, given the new code of these steps."""
     regions = list(regions_of(named))
     if not regions:
@@ -65,38 +66,38 @@ def _in_place_after(executable: CudaExecutable, named: Sequence[Step], codes: Ma
     current_codes = {
         leaf.key: executable.bound[leaf.key].code for leaf in leaves_of(named) if leaf.key in executable.bound
     }
-    carries = {one.carry for region in regions for one in region.carried}
-    kept = {carry: result for carry, result in executable.in_place.items() if carry not in carries}
-    return kept | find_in_place(regions, {**current_codes, **codes})
+    carries = {variable.carry for region in regions for variable in region.carried}
+    unaffected = {carry: result for carry, result in executable.in_place.items() if carry not in carries}
+    return unaffected | find_in_place(regions, {**current_codes, **codes})
 
 
-def _moved_buffers(
+def _allocate_moved_buffers(
     executable: CudaExecutable, plan: LivePlan, touched: Set[str], in_place: Mapping[str, str]
-) -> dict[str, HeldBuffer]:
+) -> dict[str, DeviceBuffer]:
     """New memory for buffers with another size or binding, and for loop variables that start or stop sharing."""
     before = executable.plan
     moved = {key for key in touched if _has_moved(key, before, plan)}
     moved |= {key for key in touched if (key in in_place) != (key in executable.in_place)}
-    fresh = make_buffers((plan.buffers[key] for key in moved if key not in in_place), plan)
-    held = executable.buffers.held
+    buffers = make_buffers((plan.buffers[key] for key in moved if key not in in_place), plan)
+    current = executable.buffers.by_key
     for carry in touched & in_place.keys():
-        target = fresh.get(in_place[carry]) or held[in_place[carry]]
-        if held.get(carry) is not target:
-            fresh[carry] = target
-    return fresh
+        target = buffers.get(in_place[carry]) or current[in_place[carry]]
+        if current.get(carry) is not target:
+            buffers[carry] = target
+    return buffers
 
 
 def swap_step(executable: CudaExecutable, step: BlockStep, code: StepCode) -> None:
     """Replaces the function of one step on the same memory. Changes nothing if it fails."""
-    fresh = Fresh()
-    bind_step(executable, step, executable.plan, code, fresh)
+    bindings = NewBindings()
+    bind_step(executable, step, executable.plan, code, bindings)
     # Nothing can fail from here on.
     old = {step.key: executable.bound[step.key]}
-    executable.adopt(fresh)
-    _hand_over(executable, (), old, fresh)
-    recorded = fresh.bound[step.key].library_graphs()
-    if recorded:
-        _replace_recordings(executable, recorded)
+    executable.install(bindings)
+    _replace_launches(executable, (), old, bindings)
+    captures = bindings.bound[step.key].library_graphs()
+    if captures:
+        _replace_captures(executable, captures)
 
 
 def _has_moved(key: str, before: LivePlan, plan: LivePlan) -> bool:
@@ -104,16 +105,18 @@ def _has_moved(key: str, before: LivePlan, plan: LivePlan) -> bool:
     return (spec is not previous and spec != previous) or plan.bindings.get(key) is not before.bindings.get(key)
 
 
-def _write(executable: CudaExecutable, touched: Iterable[str], before: LivePlan, fresh: Fresh) -> None:
+def _write_contents(
+    executable: CudaExecutable, touched: Iterable[str], before: LivePlan, bindings: NewBindings
+) -> None:
     """Writes contents that changed or whose buffer is new."""
     contents = executable.plan.contents
     for key in touched:
-        if key in contents and (key in fresh.buffers or before.contents.get(key) is not contents[key]):
+        if key in contents and (key in bindings.buffers or before.contents.get(key) is not contents[key]):
             write_array(executable.address(key), contents[key])
 
 
 def _set_numbers(executable: CudaExecutable, named: Iterable[Step], before: LivePlan) -> None:
-    """Sets numbers that changed with the plan: new launches have them, but cells in memory do not."""
+    """Sets numbers that changed with the plan. New launches have them, but memory cells do not."""
     for step in named:
         for operand in step.all_operands():
             if isinstance(operand, ParameterOperand):
@@ -122,31 +125,33 @@ def _set_numbers(executable: CudaExecutable, named: Iterable[Step], before: Live
                     executable.set_parameter(operand.key, value)
 
 
-def _hand_over(executable: CudaExecutable, named: Sequence[Step], old: Mapping[str, BoundStep], fresh: Fresh) -> None:
+def _replace_launches(
+    executable: CudaExecutable, named: Sequence[Step], old: Mapping[str, BoundStep], bindings: NewBindings
+) -> None:
     """Replaces old launches by new ones in every graph, and drops programs where that is impossible."""
-    moved = fresh.buffers.keys()
-    rebuilt = {step.key for step in named if not moved.isdisjoint(buffers_in_other_nodes(step))}
-    rebuilt |= {key for key, bound in old.items() if not executable.bound[key].fits_in_place_of(bound)}
-    executable.drop_programs(rebuilt)
+    moved = bindings.buffers.keys()
+    outdated = {step.key for step in named if not moved.isdisjoint(buffers_in_other_nodes(step))}
+    outdated |= {key for key, bound in old.items() if not executable.bound[key].can_replace(bound)}
+    executable.drop_programs(outdated)
     for key, bound in old.items():
         for before, after in zip(bound.kernel_launches(), executable.bound[key].kernel_launches(), strict=False):
             for graph in before.graphs:
                 graph.replace(before, after)
             before.graphs = []
-    if any(bound.watched != executable.bound[key].watched for key, bound in old.items()):
+    if any(bound.reports_failures != executable.bound[key].reports_failures for key, bound in old.items()):
         for program in executable.programs.values():
-            program.update_watched(executable.bound)
+            program.update_checks(executable.bound)
 
 
-def _replace_recordings(executable: CudaExecutable, recorded: Mapping[str, CapturedGraph]) -> None:
-    """Replaces captured graphs in child nodes. If the driver refuses, the program is dropped."""
+def _replace_captures(executable: CudaExecutable, captures: Mapping[str, CapturedGraph]) -> None:
+    """Replaces captured graphs in child nodes. Drops programs where the driver refuses."""
     refused = set()
-    for name, recording in recorded.items():
+    for name, capture in captures.items():
         for program in executable.programs.values():
             for graph in program.graphs:
                 if name in graph.children:
                     try:
-                        graph.change_child(name, recording.graph)
+                        graph.change_child(name, capture.graph)
                     except DeviceError:
                         refused.add(name.split(":")[0])
     executable.drop_programs(refused)

@@ -1,7 +1,7 @@
 """Saved live graphs: `Engine.save` writes a readable text file, and `load_document` opens it without running code.
 
-`describe_engine.py` turns an engine into tables, `toml_text.py` prints them, `load.py` reads them and rebuilds the
-engine. `readable_values.py` keeps numbers and small arrays legible and exact.
+`save.py` and `tables.py` convert an engine to tables, `toml_text.py` prints them, and `load.py` reads them and rebuilds
+the engine. `readable_values.py` writes numbers and small arrays legibly and exactly.
 """
 
 from livegrad.live.documents.load import Document, DocumentError, load_document

@@ -1,4 +1,4 @@
-"""Opens documents. Reading one never runs code: its functions stay text until the caller trusts the file."""
+"""Opens documents. Reading a document runs no code: its functions stay text until the caller trusts the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from livegrad.live.engine import EXECUTORS, Engine
 from livegrad.live.graph.block import Range
 from livegrad.live.recording.rebuild import BlockReader, Line
 
-_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
+_DAMAGE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
 
 
 class DocumentError(UsageError):
@@ -36,10 +36,10 @@ class DocumentError(UsageError):
 
 @dataclass(frozen=True)
 class Document:
-    """A document that was read, and of which no code has run.
+    """A document that was read without running its code.
 
-    `functions` has the Python source of its functions by name, and `bound` the inputs that read memory of the program
-    that saved it, which have to be bound again.
+    `functions` has the Python source of its functions by name. `bound` has the inputs that read memory of the program
+    that saved the document; bind them again.
 
     >>> import tempfile, livegrad as lg
     >>> folder = tempfile.TemporaryDirectory()
@@ -56,7 +56,7 @@ class Document:
     _tables: Table
 
     def engine(self, *, trust: bool = False, backend: str | None = None) -> Engine:
-        """Builds the engine. Its functions are Python code that will run: pass `trust=True` if you trust the file.
+        """Builds the engine, which will run the functions of the file. Pass `trust=True` if you trust the file.
 
         `backend` replaces the backend that the document names.
 
@@ -93,12 +93,12 @@ class Document:
                 reader.functions.note(function_line(name, table))
             described = graph_lines(self._tables["blocks"])
             reader.fill(engine.graph, described)
-            _set_looks(reader, described)
+            _set_appearance(reader, described)
             for feature, value in self._tables.get("features", {}).items():
                 engine.set_feature(feature, from_readable(value))
         except LivegradError:
             raise
-        except _DAMAGE as error:
+        except _DAMAGE_ERRORS as error:
             raise _damaged(self.path, error) from error
 
 
@@ -135,8 +135,8 @@ def load_document(path: str | os.PathLike[str]) -> Document:
     try:
         functions = {name: _source_of(table) for name, table in tables.get("functions", {}).items()}
         bound = tuple(_bound_pins(tables["blocks"], ""))
-        graph_lines(tables["blocks"])  # finds what is missing before anything is built
-    except _DAMAGE as error:
+        graph_lines(tables["blocks"])  # raises if entries are missing
+    except _DAMAGE_ERRORS as error:
         raise _damaged(file, error) from error
     return Document(file, functions, bound, tables)
 
@@ -145,11 +145,11 @@ def _source_of(table: Table) -> str:
     return str(table["text"] if "text" in table else f"import {table['import']}")
 
 
-def _bound_pins(tables: Table, around: str) -> list[str]:
-    """The inputs that read memory of another program, as `path.pin`."""
+def _bound_pins(tables: Table, parent_path: str) -> list[str]:
+    """The inputs that read memory of the program that saved the document, as `path.pin`."""
     pins: list[str] = []
     for name, table in tables.items():
-        path = f"{around}{name}"
+        path = f"{parent_path}{name}"
         inputs: Table = table.get("inputs", {})
         pins += [f"{path}.{pin}" for pin, entry in inputs.items() if isinstance(entry, dict) and "bound" in entry]
         pins += _bound_pins(table.get("blocks", {}), f"{path}/")
@@ -157,8 +157,8 @@ def _bound_pins(tables: Table, around: str) -> list[str]:
     return pins
 
 
-def _set_looks(reader: BlockReader, described: Line) -> None:
-    """Gives blocks their positions in drawings, and pins their ranges."""
+def _set_appearance(reader: BlockReader, described: Line) -> None:
+    """Sets the drawing positions of blocks, and the ranges of pins."""
     for line in described["blocks"]:
         if "at" in line:
             x, y = line["at"]
@@ -166,9 +166,9 @@ def _set_looks(reader: BlockReader, described: Line) -> None:
         for pin, range in line.get("ranges", {}).items():
             reader.blocks[line["id"]][pin].range = Range(**range)
         if line.get("kind") == "composite":
-            _set_looks(reader, line)
+            _set_appearance(reader, line)
         for body in line.get("bodies", {}).values():
-            _set_looks(reader, {"blocks": [body]})
+            _set_appearance(reader, {"blocks": [body]})
 
 
 def _named_backend(tables: Table) -> str:

@@ -1,7 +1,7 @@
-"""Makes exactly encoded numbers and small arrays legible, without losing a bit, and back.
+"""Converts exactly encoded numbers and small arrays to a legible form without losing a bit, and converts it back.
 
-In: what `encode_value` made, with the bytes of arrays in base64. Out: the same with decimal numbers where those give
-the same bits, and with a word for None, which TOML lacks.
+In: a result of `encode_value`, with the bytes of arrays in base64. Out: the same with decimal numbers where these give
+the same bits, and with a marker for None, which TOML lacks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from livegrad.live.documents.toml_text import Inline
 from livegrad.live.recording.exact_values import decode_value, encode_value
 
-_MOST_NUMBERS = 64  # of an array that is written out
+_MOST_NUMBERS = 64  # larger arrays stay in base64
 
 
 def to_readable(encoded: Any) -> Any:
@@ -39,32 +39,32 @@ def to_readable(encoded: Any) -> Any:
 def _readable_array(encoded: dict[str, Any]) -> Inline:
     array = np.asarray(decode_value(encoded))
     if array.size and array.size <= _MOST_NUMBERS and array.dtype.kind in "biuf":
-        values = _decimals(array)
+        values = _to_decimals(array)
         if np.array(values, array.dtype).tobytes() == array.tobytes():
             return Inline(dtype=array.dtype.name, values=values)
     return Inline(encoded)
 
 
-def _decimals(array: np.ndarray[Any, Any]) -> Any:
-    """Nested lists of the shortest decimals: those of float32 differ from those of the same number in float64."""
+def _to_decimals(array: np.ndarray[Any, Any]) -> Any:
+    """Nested lists of the shortest decimals, which depend on the element type."""
     if array.ndim:
-        return [_decimals(row) for row in array]
+        return [_to_decimals(row) for row in array]
     number = array[()]
     return float(str(number)) if array.dtype.kind == "f" else number.item()
 
 
 def from_readable(value: Any) -> Any:
-    """The value that a legible form stands for.
+    """The value of a legible form.
 
     >>> from_readable({"dtype": "float32", "values": 0.5}), from_readable({"tuple": [1, {"none": True}]})
     (np.float32(0.5), (1, None))
     """
-    return decode_value(_encoded(value))
+    return decode_value(_to_encoded(value))
 
 
-def _encoded(value: Any) -> Any:
+def _to_encoded(value: Any) -> Any:
     if isinstance(value, list):
-        return list(map(_encoded, value))
+        return list(map(_to_encoded, value))
     if not isinstance(value, dict):
         return value
     if "none" in value:
@@ -74,5 +74,5 @@ def _encoded(value: Any) -> Any:
     if "dtype" in value:
         return value
     if "dict" in value:
-        return {"dict": {key: _encoded(item) for key, item in value["dict"].items()}}
-    return {kind: list(map(_encoded, content)) for kind, content in value.items()}
+        return {"dict": {key: _to_encoded(item) for key, item in value["dict"].items()}}
+    return {kind: list(map(_to_encoded, content)) for kind, content in value.items()}

@@ -1,4 +1,4 @@
-"""Saves a live engine as a text file that people can read, compare and edit."""
+"""Saves a live engine as a TOML file that people can read, compare and edit."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def engine_tables(engine: Engine) -> Table:
 
 
 def _range_table(range: Range) -> Table:
-    """A range without what it leaves open."""
+    """A range as a table, without unset fields."""
     return {key: value for key, value in asdict(range).items() if value not in (None, "")}
 
 
@@ -67,12 +67,13 @@ class _NamedFunctions(FunctionWriter):
     def new_id(self, target: Any) -> Hashable:
         name = getattr(target, "__name__", "<lambda>")
         name = _NOT_IN_NAMES.sub("_", self.block_name if name == "<lambda>" else name) or "function"
-        taken = set(self.ids.values())
-        return next(found for number in count(1) if (found := name if number == 1 else f"{name}_{number}") not in taken)
+        used = set(self.ids.values())
+        candidates = (name if suffix == 1 else f"{name}_{suffix}" for suffix in count(1))
+        return next(candidate for candidate in candidates if candidate not in used)
 
 
 class _PathDescriber(Describer):
-    """Identifies blocks by their paths, and leaves memory of other programs out."""
+    """Identifies blocks by their paths, and omits memory of other programs."""
 
     def __init__(self, write: Callable[[Line], None]) -> None:
         self._named_functions = _NamedFunctions(write)
@@ -97,16 +98,14 @@ class _PathDescriber(Describer):
         return {**line, "ranges": ranges} if ranges else line
 
     def inside(self, graph: Graph) -> Line:
-        """Sources are in the order of pins, whatever the order in which they were connected."""
+        """Sorts sources in the order of pins, so that the order of edits does not matter."""
         line = super().inside(graph)
-        order = {
-            pin: number for number, pin in enumerate(pin for b in graph.blocks.values() for pin in b.inputs.values())
-        }
-        known = sorted((pin for pin in graph.sources if pin in order), key=order.__getitem__)
-        return {**line, "sources": [[*self.pin(pin), self.source(graph.sources[pin])] for pin in known]}
+        pins = (pin for block in graph.blocks.values() for pin in block.inputs.values())
+        connected = [pin for pin in pins if pin in graph.sources]
+        return {**line, "sources": [[*self.pin(pin), self.source(graph.sources[pin])] for pin in connected]}
 
     def dormant(self, graph: Graph) -> list[list[Any]]:
-        """A document has only the pins that exist."""
+        """A document contains only existing pins, so there are no dormant sources."""
         return []
 
     def new_id(self, block: Block) -> Hashable:

@@ -1,7 +1,7 @@
 """Converts descriptions of blocks to the tables of a document, and back.
 
-A description (`recording/describe.py`) lists blocks and, apart from them, the sources of their inputs. A document has a
-table for each block, with its inputs in it, and refers to a pin as `path/of/block.pin`.
+A description (`recording/describe.py`) has a list of blocks and a separate list of the sources of their inputs. A
+document has a table for each block, which contains its inputs, and refers to a pin as `path/of/block.pin`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from livegrad.live.documents.toml_text import Inline
 from livegrad.live.recording.exact_values import encode_value
 
 Table = dict[str, Any]
-_ESCAPES = (("~", "~0"), ("/", "~1"), (".", "~2"))  # in names, so that paths and pins can be told apart
-_KEPT = ("capacity", "writers", "carried", "features", "shapes")  # that are the same in both
+_ESCAPES = (("~", "~0"), ("/", "~1"), (".", "~2"))  # in names, so that paths and pins are unambiguous
+_SHARED_KEYS = ("capacity", "writers", "carried", "features", "shapes")  # the keys that descriptions and tables share
 _DEFAULTS = ("defaults", "keyword_defaults")
 
 
@@ -31,7 +31,7 @@ def escape(name: str) -> str:
 
 
 def pin_text(pin: list[Any]) -> str:
-    """A described pin, its block's path and its name, as text."""
+    """A described pin as text: the path of its block, and its name."""
     return f"{pin[0]}.{escape(pin[1])}"
 
 
@@ -58,22 +58,24 @@ def graph_tables(described: Table, path: str = "") -> Table:
     return {line["name"]: _block_table(line, feeds.get(line["id"], {}), path) for line in described["blocks"]}
 
 
-def _block_table(line: Table, feeds: Table, around: str) -> Table:
-    usual = f"{around}/{escape(line['name'])}".removeprefix("/")
+def _block_table(line: Table, feeds: Table, parent_path: str) -> Table:
+    default_path = f"{parent_path}/{escape(line['name'])}".removeprefix("/")
     table: Table = {"at": line["at"]} if "at" in line else {}
     if "ranges" in line:
         table["ranges"] = Inline({pin: Inline(range) for pin, range in line["ranges"].items()})
-    inputs: Table = {name: _input(None, source) for name, source in feeds.items()}
+    inputs: Table = {name: _input_entry(None, source) for name, source in feeds.items()}
     if "kind" not in line:
         return {"same": line["id"], **table, **({"inputs": inputs} if inputs else {})}
     table |= {} if line["kind"] == "block" else {"kind": line["kind"]}
-    table |= {} if line["id"] == usual else {"path": line["id"]}
-    table |= {key: Inline(line[key]) if isinstance(line[key], dict) else line[key] for key in _KEPT if line.get(key)}
+    table |= {} if line["id"] == default_path else {"path": line["id"]}
+    table |= {
+        key: Inline(line[key]) if isinstance(line[key], dict) else line[key] for key in _SHARED_KEYS if line.get(key)
+    }
     match line["kind"]:
         case "block":
             body = line["body"]
             table |= _body_table(body, line["name"])
-            inputs = {name: _input(type, feeds.get(name)) for name, type in body["inputs"].items()}
+            inputs = {name: _input_entry(type, feeds.get(name)) for name, type in body["inputs"].items()}
         case "state":
             table["initial"] = to_readable(line["initial"])
         case "gradient":
@@ -86,9 +88,9 @@ def _block_table(line: Table, feeds: Table, around: str) -> Table:
     if inputs:
         table["inputs"] = inputs
     if "bodies" in line:
-        around = line["id"]
+        path = line["id"]
         table["bodies"] = {
-            label: {"name": body["name"], **_block_table(body, {}, around)} for label, body in line["bodies"].items()
+            label: {"name": body["name"], **_block_table(body, {}, path)} for label, body in line["bodies"].items()
         }
     return table
 
@@ -109,8 +111,8 @@ def _body_table(body: Table, block_name: str) -> Table:
     return {**table, "outputs": body["outputs"]}
 
 
-def _input(type: str | None, source: Table | None) -> Any:
-    """An input: its type unless it takes any, and what feeds it. A number that feeds it may stand alone."""
+def _input_entry(type: str | None, source: Table | None) -> Any:
+    """An input: its type, if it is declared, and its source. A plain number needs no table."""
     typed = Inline() if type is None else Inline(type=type)
     if source is None:
         return typed
@@ -161,14 +163,14 @@ def _source_lines(block_id: str, table: Table) -> Iterator[list[Any]]:
             yield [block_id, pin, {"set": encode_value(from_readable(entry["value"]))}]
 
 
-def _block_line(name: str, table: Table, around: str) -> Table:
-    look = {key: table[key] for key in ("at", "ranges") if key in table}
+def _block_line(name: str, table: Table, parent_path: str) -> Table:
+    appearance = {key: table[key] for key in ("at", "ranges") if key in table}
     if "same" in table:
-        return {"id": table["same"], "name": name, **look}
-    path = table.get("path", f"{around}/{escape(name)}".removeprefix("/"))
+        return {"id": table["same"], "name": name, **appearance}
+    path = table.get("path", f"{parent_path}/{escape(name)}".removeprefix("/"))
     kind = table.get("kind", "block")
-    line: Table = {"id": path, "name": name, "kind": kind, **look}
-    line |= {key: table[key] for key in _KEPT if key in table}
+    line: Table = {"id": path, "name": name, "kind": kind, **appearance}
+    line |= {key: table[key] for key in _SHARED_KEYS if key in table}
     match kind:
         case "block":
             line |= {"shapes": table.get("shapes", {}), "body": _body_line(name, table)}

@@ -40,7 +40,7 @@ from livegrad.passes.scalar_replacement.values import (
     static_shape,
     unpack,
 )
-from livegrad.passes.split_complex import has_parts_rule
+from livegrad.passes.split_complex import has_rule_or_is_real
 
 __all__ = ["Memory", "NotReplaced", "Value", "flatten", "rebuild", "replace_tensors"]
 
@@ -70,7 +70,7 @@ class _ScalarReplacement(Interpreter[Value]):
         if rule is not None:
             return rule(node, operands)
         if node.op.elementwise or node.op is constant_op:
-            if not has_parts_rule(node):
+            if not has_rule_or_is_real(node):
                 raise NotReplaced  # backends have no code for it in a map
             return replace_elementwise(node, operands)
         is_unchanged = all(

@@ -1,4 +1,4 @@
-"""3MF files: parts with implicit functions, level sets, meshes, images and volume data, read and written."""
+"""Reads and writes 3MF files: node graphs, level sets, meshes, lattices, images and volume data."""
 
 from livegrad.implicit.formats.threemf.read import load_3mf, open_3mf
 from livegrad.implicit.formats.threemf.write import save_3mf

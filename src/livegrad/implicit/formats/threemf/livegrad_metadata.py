@@ -1,6 +1,6 @@
-"""Metadata that only livegrad reads: positions of nodes in a drawing, and the parameters of parts.
+"""Metadata that only livegrad reads: the positions of nodes in drawings, and the parameters of parts.
 
-3MF has no fields for them; other readers ignore the metadata.
+3MF has no elements for these; other readers ignore the metadata.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ PARAMETERS = "livegrad:parameters"
 Positions = Mapping[str, Mapping[str, tuple[float, float]]]  # by function id, then by node
 
 
-def positions_text(functions: Mapping[int, AnyFunction]) -> str | None:
-    """The positions of all nodes that have one as text, or None."""
+def format_positions(functions: Mapping[int, AnyFunction]) -> str | None:
+    """Formats the positions of nodes as JSON; None if no node has a position."""
     positions = {
         str(function_id): {name: node.position for name, node in function.nodes.items() if node.position is not None}
         for function_id, function in functions.items()
         if isinstance(function, GraphFunction)
     }
-    kept = {function_id: nodes for function_id, nodes in positions.items() if nodes}
-    return json.dumps(kept) if kept else None
+    nonempty = {function_id: nodes for function_id, nodes in positions.items() if nodes}
+    return json.dumps(nonempty) if nonempty else None
 
 
-def with_positions(functions: Mapping[int, AnyFunction], text: str, file: str) -> dict[int, AnyFunction]:
-    """The functions with the node positions from the text. Nodes that no longer exist are ignored.
+def apply_positions(functions: Mapping[int, AnyFunction], text: str, file: str) -> dict[int, AnyFunction]:
+    """Adds the node positions in `text` to functions. Nodes that do not exist are ignored.
 
-    >>> with_positions({}, '{"3": {"sum": [10, 20]}}', "part.3mf")
+    >>> apply_positions({}, '{"3": {"sum": [10, 20]}}', "part.3mf")
     {}
     """
     try:
-        stated = json.loads(text)
+        parsed = json.loads(text)
         positions = {
             (int(function_id), name): (float(x), float(y))
-            for function_id, nodes in stated.items()
+            for function_id, nodes in parsed.items()
             for name, (x, y) in nodes.items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
-        raise FormatError(f"`{file}` has damaged positions of nodes", found=repr(text[:60])) from None
-    placed = dict(functions)
+        raise FormatError(f"`{file}` has invalid node positions", found=repr(text[:60])) from None
+    result = dict(functions)
     for (function_id, name), position in positions.items():
-        function = placed.get(function_id)
+        function = result.get(function_id)
         if isinstance(function, GraphFunction) and name in function.nodes and all(map(math.isfinite, position)):
-            placed[function_id] = function.with_node(replace(function.nodes[name], position=position))
-    return placed
+            result[function_id] = function.with_node(replace(function.nodes[name], position=position))
+    return result
 
 
-def parameters_text(parameters: tuple[NamedConstant, ...]) -> str | None:
-    """The named constants as text, or None if there are none."""
+def format_parameters(parameters: tuple[NamedConstant, ...]) -> str | None:
+    """Formats named constants as JSON; None if there are none."""
     return json.dumps(parameters) if parameters else None
 
 
 def read_parameters(text: str, file: str) -> tuple[NamedConstant, ...]:
-    """The named constants from the text.
+    """Parses the named constants in `text`.
 
     >>> read_parameters('[["radius", 2, "r"]]', "part.3mf")
     (('radius', 2, 'r'),)
     """
     try:
-        stated = json.loads(text)
-        return tuple((str(name), int(function_id), str(node)) for name, function_id, node in stated)
+        parsed = json.loads(text)
+        return tuple((str(name), int(function_id), str(node)) for name, function_id, node in parsed)
     except (ValueError, TypeError, RecursionError, OverflowError):
-        raise FormatError(f"`{file}` has damaged names of parameters", found=repr(text[:60])) from None
+        raise FormatError(f"`{file}` has invalid parameter names", found=repr(text[:60])) from None

@@ -1,4 +1,4 @@
-"""Merges the model parts of a package: functions and resources of other parts are renumbered.
+"""Renumbers functions and resources, to merge the model parts of a package.
 
 The production extension allows several model parts, each with its own resource ids.
 """
@@ -23,7 +23,7 @@ LENGTHS = {"micron": 1e-3, "millimeter": 1.0, "centimeter": 10.0, "inch": 25.4, 
 
 
 def renumber_function(function: AnyFunction, ids: Mapping[int, int]) -> AnyFunction:
-    """A function with new ids: its own, and those that it refers to."""
+    """Replaces the id of a function and the ids that it refers to."""
     if not isinstance(function, GraphFunction):
         return replace(function, id=ids[function.id], image=ids.get(function.image, function.image))
     nodes = {name: _renumber_node(node, ids) for name, node in function.nodes.items()}
@@ -37,33 +37,33 @@ def _renumber_node(node: GraphNode, ids: Mapping[int, int]) -> GraphNode:
 
 
 def renumber_resource(resource: Resource, ids: Mapping[int, int]) -> Resource:
-    """A resource whose references have new ids."""
+    """Replaces the ids that a resource refers to."""
 
-    def new(resource_id: int | None) -> int | None:
+    def renumber(resource_id: int | None) -> int | None:
         return None if resource_id is None else ids.get(resource_id, resource_id)
 
     match resource:
         case LevelSet():
             function, mesh = ids.get(resource.function, resource.function), ids.get(resource.mesh, resource.mesh)
-            return replace(resource, function=function, mesh=mesh, volume_data=new(resource.volume_data))
+            return replace(resource, function=function, mesh=mesh, volume_data=renumber(resource.volume_data))
         case VolumeData():
             channels = [replace(c, function=ids.get(c.function, c.function)) for c in resource.channels]
-            return replace(resource, channels=tuple(channels), material_group=new(resource.material_group))
+            return replace(resource, channels=tuple(channels), material_group=renumber(resource.material_group))
         case Components():
             members = tuple((ids.get(member, member), transform) for member, transform in resource.members)
             return replace(resource, members=members)
         case TriangleMesh():
-            return replace(resource, volume_data=new(resource.volume_data))
+            return replace(resource, volume_data=renumber(resource.volume_data))
         case BeamLattice():
-            clip, shown = new(resource.clipping_mesh), new(resource.representation_mesh)
-            return replace(resource, clipping_mesh=clip, representation_mesh=shown)
+            clip, representation = renumber(resource.clipping_mesh), renumber(resource.representation_mesh)
+            return replace(resource, clipping_mesh=clip, representation_mesh=representation)
     return resource
 
 
-def scaled_transform(transform: tuple[float, ...], factor: float) -> tuple[float, ...]:
-    """A transform after a uniform scaling of the object.
+def scale_transform(transform: tuple[float, ...], factor: float) -> tuple[float, ...]:
+    """Combines a transform with a uniform scaling of the object before it.
 
-    >>> scaled_transform((1, 0, 0, 0, 1, 0, 0, 0, 1, 5, 6, 7), 10.0)[8:]
+    >>> scale_transform((1, 0, 0, 0, 1, 0, 0, 0, 1, 5, 6, 7), 10.0)[8:]
     (10.0, 5, 6, 7)
     """
     return (*(entry * factor for entry in transform[:9]), *transform[9:])

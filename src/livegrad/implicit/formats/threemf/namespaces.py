@@ -1,4 +1,4 @@
-"""The namespaces, relationship types, content types and part names of 3MF, as the reader and the writer share them."""
+"""The namespaces, relationship types, content types and part names of 3MF, shared by the reader and the writer."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ WELL_KNOWN_METADATA = (
     "Application",
 )  # fmt: skip
 
-# The name of an extension in its namespaces of any year, including those before 3mf.io.
-READ = ("core", "implicit", "volumetric", "beamlattice", "production", "trianglesets")
-PASSED_OVER = ("material", "slice", "toolpath", "displacement", "booleans", "securecontent")
-_FAMILY = re.compile(r"/(?:3dmanufacturing/)?(" + "|".join((*READ, *PASSED_OVER)) + r")(?:/|$)")
+# Vocabularies: names of the core and of extensions, as in their namespaces of any year, including those before 3mf.io.
+SUPPORTED = ("core", "implicit", "volumetric", "beamlattice", "production", "trianglesets")
+IGNORED = ("material", "slice", "toolpath", "displacement", "booleans", "securecontent")
+_VOCABULARY = re.compile(r"/(?:3dmanufacturing/)?(" + "|".join((*SUPPORTED, *IGNORED)) + r")(?:/|$)")
 
 
-def family(namespace: str) -> str:
-    """The vocabulary of a namespace of any year: core, implicit, beamlattice, …, or other.
+def vocabulary_of(namespace: str) -> str:
+    """Returns the vocabulary of a namespace of any year: core, implicit, beamlattice, …, or other.
 
-    >>> family(IMPLICIT), family("http://schemas.microsoft.com/3dmanufacturing/implicit/2023/02"), family("urn:mine")
-    ('implicit', 'implicit', 'other')
+    >>> vocabulary_of(IMPLICIT), vocabulary_of("urn:mine")
+    ('implicit', 'other')
+    >>> vocabulary_of("http://schemas.microsoft.com/3dmanufacturing/implicit/2023/02")
+    'implicit'
     """
-    match = _FAMILY.search(namespace)
+    match = _VOCABULARY.search(namespace)
     return match.group(1) if match and "3dmanufacturing" in namespace else "other"

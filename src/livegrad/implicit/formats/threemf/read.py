@@ -1,4 +1,7 @@
-"""Reads 3MF files. In: a package. Out: an `Assembly` with its functions, resources and build items."""
+"""Reads 3MF packages to assemblies: functions, resources and build items.
+
+`load_3mf` is public. Model parts are validated, read, and merged into one assembly.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from pathlib import Path
 from livegrad.diagnostics import warn_caller
 from livegrad.implicit.formats.errors import FormatError, FormatWarning
 from livegrad.implicit.formats.package import Limits, Package
-from livegrad.implicit.formats.threemf.livegrad_metadata import PARAMETERS, POSITIONS, read_parameters, with_positions
-from livegrad.implicit.formats.threemf.merge import LENGTHS, renumber_function, renumber_resource, scaled_transform
-from livegrad.implicit.formats.threemf.namespaces import CORE, MODEL_RELATIONSHIP, UNITS, family
+from livegrad.implicit.formats.threemf.livegrad_metadata import PARAMETERS, POSITIONS, apply_positions, read_parameters
+from livegrad.implicit.formats.threemf.merge import LENGTHS, renumber_function, renumber_resource, scale_transform
+from livegrad.implicit.formats.threemf.namespaces import CORE, MODEL_RELATIONSHIP, UNITS, vocabulary_of
 from livegrad.implicit.formats.threemf.opc import Conventions
 from livegrad.implicit.formats.threemf.read_functions import read_image_function, read_implicit_function
 from livegrad.implicit.formats.threemf.read_resources import (
@@ -53,10 +56,10 @@ from livegrad.implicit.nodes.resources import (
 def load_3mf(path: str | os.PathLike[str], *, check: bool = True, limits: Limits | None = None) -> Assembly:
     """Reads an assembly from a 3MF file.
 
-    With `check`, a file that violates the specifications is an error, and so is a needed graph that cannot run (cyclic,
-    incomplete, or with mismatched types). Without it, everything that can be read is read, and `problems()` of the
-    assembly reports invalid graphs. Materials, textures, slices and toolpaths are not read. `limits` bounds the
-    resources that a file may use. Content that is read although it is invalid gives a `FormatWarning`.
+    With `check`, a file that violates the specifications is an error, and so is a graph that the build needs but that
+    cannot run (cyclic, incomplete, or with mismatched types). Without it, everything readable is read, and `problems()`
+    of the assembly reports invalid graphs. Materials, textures, slices and toolpaths are ignored. `limits` bounds the
+    memory that a file may use. Content that is read although it is invalid causes a `FormatWarning`.
 
     >>> import tempfile, os
     >>> from livegrad.implicit.formats.threemf.write import save_3mf
@@ -65,20 +68,20 @@ def load_3mf(path: str | os.PathLike[str], *, check: bool = True, limits: Limits
     ...     load_3mf(os.path.join(folder, "empty.3mf")) == Assembly()
     True
     """
-    assembly, notes = open_3mf(path, conforming=check, limits=limits)
-    for note in notes:
-        warn_caller(note, FormatWarning)
+    assembly, warnings = open_3mf(path, conforming=check, limits=limits)
+    for warning in warnings:
+        warn_caller(warning, FormatWarning)
     problems = blocking_problems(assembly) if check else ()
     if problems:
-        listed = "; ".join(map(str, problems[:3])) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
-        raise FormatError(f"`{Path(path).name}` has graphs that cannot run: {listed}", help="load it with check=False")
+        summary = "; ".join(map(str, problems[:3])) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
+        raise FormatError(f"`{Path(path).name}` has graphs that cannot run: {summary}", help="load it with check=False")
     return assembly
 
 
 def open_3mf(
     path: str | os.PathLike[str], *, conforming: bool = True, limits: Limits | None = None
 ) -> tuple[Assembly, list[str]]:
-    """The assembly in a 3MF file, even if its graphs are invalid, and warnings."""
+    """Reads an assembly from a 3MF file, even if its graphs are invalid; also returns warnings."""
     with Package(path, limits or Limits()) as package:
         assembly = _Reader(package, Conventions(package), conforming).read()
         return assembly, package.warnings
@@ -86,18 +89,18 @@ def open_3mf(
 
 @dataclass
 class _Model:
-    """One model part: its definitions, under its own ids."""
+    """A model part: its definitions, under its own ids."""
 
     root: Element
     unit: str
     functions: dict[int, AnyFunction] = field(default_factory=dict)
     resources: dict[int, Resource] = field(default_factory=dict)
-    objects: dict[int, Element] = field(default_factory=dict)  # their XML elements
-    other: set[int] = field(default_factory=set)  # ids of resources that are not read: materials, colours, textures
+    objects: dict[int, Element] = field(default_factory=dict)  # the XML elements of objects
+    ignored: set[int] = field(default_factory=set)  # ids of ignored resources: materials, colours, textures
 
 
 class _Reader:
-    """Reads the models of a package. Models that the first one refers to are merged into it with new ids."""
+    """Reads the models of a package. Models that the root model refers to are merged into it with new ids."""
 
     def __init__(self, package: Package, conventions: Conventions, conforming: bool) -> None:
         self.package = package
@@ -106,43 +109,51 @@ class _Reader:
         self.start = conventions.start_part()
         self.models: dict[str, _Model] = {}
         self.roots: dict[str, Element] = {}
-        self.ids: dict[str, dict[int, int]] = {}  # of other models: new ids by part, then by their own
+        self.ids: dict[str, dict[int, int]] = {}  # of other models: new ids, by part and old id
         self.next_id = 1
 
     def read(self) -> Assembly:
-        model = self._open(self.start)
-        ids = [e.attributes.get("id", "") for section in model.root.named("resources") for e in section.children]
+        model = self._open_model(self.start)
+        ids = [
+            e.attributes.get("id", "") for section in model.root.children_named("resources") for e in section.children
+        ]
         self.next_id = max([int(text) for text in ids if text.strip().isdecimal() and len(text) <= 10], default=0) + 1
-        self._resources(model, self._object_id)
-        items = tuple(self._item(model, item) for build in model.root.named("build") for item in build.named("item"))
-        self._merge_others(model)
+        self._read_resources(model, self._resolve_object_id)
+        items = tuple(
+            self._read_item(model, item)
+            for build in model.root.children_named("build")
+            for item in build.children_named("item")
+        )
+        self._merge_models(model)
         _require_references(model, self.package.name)
         if self.conforming:
             _require_solids(model, items)
             _require_fields(model)
-        return self._assembly(model, items)
+        return self._build_assembly(model, items)
 
-    def _assembly(self, model: _Model, items: tuple[BuildItem, ...]) -> Assembly:
-        metadata = tuple((e.attributes.get("name", ""), e.text) for e in model.root.named("metadata"))
+    def _build_assembly(self, model: _Model, items: tuple[BuildItem, ...]) -> Assembly:
+        metadata = tuple((e.attributes.get("name", ""), e.text) for e in model.root.children_named("metadata"))
         positions = [text for name, text in metadata if name == POSITIONS]
-        functions = with_positions(model.functions, positions[0], self.package.name) if positions else model.functions
-        named = [text for name, text in metadata if name == PARAMETERS]
-        parameters = read_parameters(named[0], self.package.name) if named else ()
-        kept = tuple(entry for entry in metadata if entry[0] not in (POSITIONS, PARAMETERS))
-        names = [name for name, _ in kept]
+        functions = apply_positions(model.functions, positions[0], self.package.name) if positions else model.functions
+        parameter_texts = [text for name, text in metadata if name == PARAMETERS]
+        parameters = read_parameters(parameter_texts[0], self.package.name) if parameter_texts else ()
+        user_metadata = tuple(entry for entry in metadata if entry[0] not in (POSITIONS, PARAMETERS))
+        names = [name for name, _ in user_metadata]
         for resource in model.resources.values():
             names += [c.name for c in resource.channels] if isinstance(resource, VolumeData) else []
         used = dict.fromkeys(name.partition(":")[0] for name in names if ":" in name)
         prefixes = tuple((prefix, model.root.prefixes[prefix]) for prefix in used if prefix in model.root.prefixes)
         thumbnail = self.conventions.thumbnail("")
-        picture = None if thumbnail is None else read_thumbnail(self.package, thumbnail)
-        return Assembly(functions, model.resources, items, Document(model.unit, kept, picture, prefixes, parameters))
+        thumbnail_data = None if thumbnail is None else read_thumbnail(self.package, thumbnail)
+        return Assembly(
+            functions, model.resources, items, Document(model.unit, user_metadata, thumbnail_data, prefixes, parameters)
+        )
 
     # --- model parts --------------------------------------------------------------------------------------------------
 
-    def _open(self, part: str) -> _Model:
-        root = self._root(part)
-        is_core = root.namespace == CORE or (not self.conforming and family(root.namespace) == "core")
+    def _open_model(self, part: str) -> _Model:
+        root = self._read_root(part)
+        is_core = root.namespace == CORE or (not self.conforming and vocabulary_of(root.namespace) == "core")
         if root.name != "model" or not is_core:
             description = f"<{root.name}> of the namespace {root.namespace[:120] or 'none'}"
             raise root.error("not a 3MF model", expected=f"<model> of the namespace {CORE}", found=description)
@@ -151,10 +162,10 @@ class _Reader:
             raise root.error("unknown unit", expected=", ".join(UNITS), found=unit)
         if self.conforming:
             check_schema(root)
-            check_model(root, self.conventions, part, self._root, is_start=part == self.start)
+            check_model(root, self.conventions, part, self._read_root, is_start=part == self.start)
         return self.models.setdefault(part, _Model(root, unit))
 
-    def _root(self, part: str) -> Element:
+    def _read_root(self, part: str) -> Element:
         if part not in self.roots:
             file = self.package.name
             if part != self.start:
@@ -162,63 +173,65 @@ class _Reader:
             self.roots[part] = parse_xml(self.package.read(part), file, self.package.limits)
         return self.roots[part]
 
-    def _merge_others(self, model: _Model) -> None:
-        """Merges the other model parts that the first one refers to, with all their definitions."""
+    def _merge_models(self, model: _Model) -> None:
+        """Merges the model parts that the root model refers to, with all their definitions."""
         for part, ids in self.ids.items():
-            other = self.models[part]
-            self._resources(other, lambda element: parse_resource_id(element, "objectid"))
+            source = self.models[part]
+            self._read_resources(source, lambda element: parse_resource_id(element, "objectid"))
             for resource_id in list(ids):
-                if not isinstance(other.resources.get(resource_id), TriangleMesh | BeamLattice | LevelSet | Components):
-                    raise other.root.error(f"object {resource_id} does not exist")
-            for resource_id in (*other.functions, *other.resources):
-                self._new_id(part, resource_id)
-            _require_references(other, f"{self.package.name}{part}")
-            for function in other.functions.values():
+                if not isinstance(
+                    source.resources.get(resource_id), TriangleMesh | BeamLattice | LevelSet | Components
+                ):
+                    raise source.root.error(f"object {resource_id} does not exist")
+            for resource_id in (*source.functions, *source.resources):
+                self._renumber(part, resource_id)
+            _require_references(source, f"{self.package.name}{part}")
+            for function in source.functions.values():
                 model.functions[ids[function.id]] = renumber_function(function, ids)
-            for resource_id, resource in other.resources.items():
+            for resource_id, resource in source.resources.items():
                 model.resources[ids[resource_id]] = renumber_resource(resource, ids)
-            model.objects.update((ids[resource_id], element) for resource_id, element in other.objects.items())
+            model.objects.update((ids[resource_id], element) for resource_id, element in source.objects.items())
 
-    def _new_id(self, part: str, old_id: int) -> int:
+    def _renumber(self, part: str, old_id: int) -> int:
         ids = self.ids.setdefault(part, {})
         if old_id not in ids:
             ids[old_id] = self.next_id
             self.next_id += 1
         return ids[old_id]
 
-    def _object_id(self, element: Element) -> int:
-        """The object of a component or item: by its id, or by the path of another model and the id there."""
+    def _resolve_object_id(self, element: Element) -> int:
+        """The id of the object of a component or item, which may be in another model, given by a path."""
         object_id, path = parse_resource_id(element, "objectid"), element.attribute("production", "path")
         if path is None:
             return object_id
         if path not in self.models:
-            related = [r.target for r in self.conventions.related(self.start) if r.type == MODEL_RELATIONSHIP]
+            related = [r.target for r in self.conventions.relationships_of(self.start) if r.type == MODEL_RELATIONSHIP]
             if path == self.start or path not in related:
-                raise element.error("a path to a model that this one has no relationship to", found=path[:80])
+                raise element.error("the model has no relationship to this path", found=path[:80])
             self.conventions.require_model(path)
-            self._open(path)
-        return self._new_id(path, object_id)
+            self._open_model(path)
+        return self._renumber(path, object_id)
 
-    def _transform(self, element: Element) -> tuple[float, ...]:
-        """The transform of a component or item, scaled if another model has another unit."""
+    def _read_transform(self, element: Element) -> tuple[float, ...]:
+        """The transform of a component or item, scaled if its object is in a model with another unit."""
         transform, path = read_transform(element), element.attribute("production", "path")
         if path is None or path not in self.models:
             return transform
         factor = LENGTHS[self.models[path].unit] / LENGTHS[self.models[self.start].unit]
-        return transform if factor == 1.0 else scaled_transform(transform, factor)
+        return transform if factor == 1.0 else scale_transform(transform, factor)
 
     # --- resources ----------------------------------------------------------------------------------------------------
 
-    def _resources(self, model: _Model, object_id: Callable[[Element], int]) -> None:
-        for section in model.root.named("resources"):
+    def _read_resources(self, model: _Model, object_id: Callable[[Element], int]) -> None:
+        for section in model.root.children_named("resources"):
             for element in section.children:
-                self._resource(model, element, object_id)
+                self._read_resource(model, element, object_id)
 
-    def _resource(self, model: _Model, element: Element, object_id: Callable[[Element], int]) -> None:
+    def _read_resource(self, model: _Model, element: Element, object_id: Callable[[Element], int]) -> None:
         resource_id = parse_resource_id(element, "id")
-        if resource_id in model.functions or resource_id in model.resources or resource_id in model.other:
-            raise element.error(f"resource id {resource_id} is used twice")
-        match (family(element.namespace), element.name):
+        if resource_id in model.functions or resource_id in model.resources or resource_id in model.ignored:
+            raise element.error(f"resource id {resource_id} is not unique")
+        match (vocabulary_of(element.namespace), element.name):
             case ("implicit" | "volumetric", "implicitfunction") | ("implicit", "function"):
                 model.functions[resource_id] = read_implicit_function(element, resource_id)
             case ("implicit" | "volumetric", "functionfromimage3d"):
@@ -228,41 +241,43 @@ class _Reader:
             case ("volumetric", "volumedata"):
                 model.resources[resource_id] = read_volume_data(element)
             case ("core", "object"):
-                model.resources[resource_id] = self._object(element, object_id)
+                model.resources[resource_id] = self._read_object(element, object_id)
                 model.objects[resource_id] = element
             case _:
-                model.other.add(resource_id)
+                model.ignored.add(resource_id)
 
-    def _object(self, element: Element, object_id: Callable[[Element], int]) -> Resource:
+    def _read_object(self, element: Element, object_id: Callable[[Element], int]) -> Resource:
         try:
-            read = read_object(element, self.package, lambda member: (object_id(member), self._transform(member)))
+            resource = read_object(
+                element, self.package, lambda member: (object_id(member), self._read_transform(member))
+            )
         except AssemblyError as error:
             raise element.error(error.what) from None
-        if self.conforming and isinstance(read, TriangleMesh) and (problem := mesh_problem(read)) is not None:
+        if self.conforming and isinstance(resource, TriangleMesh) and (problem := mesh_problem(resource)) is not None:
             raise element.error(problem)
-        return read
+        return resource
 
-    def _item(self, model: _Model, item: Element) -> BuildItem:
-        object_id = self._object_id(item)
+    def _read_item(self, model: _Model, item: Element) -> BuildItem:
+        object_id = self._resolve_object_id(item)
         is_here = item.attribute("production", "path") is None
-        built = model.resources.get(object_id)
-        if is_here and not isinstance(built, TriangleMesh | BeamLattice | LevelSet | Components):
+        resource = model.resources.get(object_id)
+        if is_here and not isinstance(resource, TriangleMesh | BeamLattice | LevelSet | Components):
             raise item.error(f"object {object_id} does not exist")
-        return BuildItem(object_id, self._transform(item), item.attributes.get("partnumber", ""))
+        return BuildItem(object_id, self._read_transform(item), item.attributes.get("partnumber", ""))
 
 
 def _require_solids(model: _Model, items: tuple[BuildItem, ...]) -> None:
-    """Requires that build items are solids. Meshes that only bound or clip others need not be, and often are not."""
+    """Raises unless the meshes that build items use are solids. Meshes that only bound or clip others need not be."""
     for object_id in built_objects(model.resources, items):
         mesh, element = model.resources[object_id], model.objects[object_id]
         if element.attribute("slice", "slicestackid") is not None:
-            continue  # it is defined by its slices
+            continue  # slices define it
         if isinstance(mesh, TriangleMesh) and (problem := solid_problem(mesh)) is not None:
             raise element.error(problem, help="load it with check=False, or change the type of the object to surface")
 
 
 def _require_fields(model: _Model) -> None:
-    """Requires that fields are functions of position: scalars for bodies and materials, vectors for colours."""
+    """Raises unless fields are functions of position: scalars for bodies and materials, vectors for colours."""
     for resource_id, element in model.objects.items():
         level_set = model.resources[resource_id]
         if isinstance(level_set, LevelSet):
@@ -271,19 +286,21 @@ def _require_fields(model: _Model) -> None:
                 raise element.error(problem)
     for resource_id, resource in model.resources.items():
         for channel in resource.channels if isinstance(resource, VolumeData) else ():
-            wanted = {"color": (PortType.VECTOR,), "material": (PortType.SCALAR,)}.get(channel.kind, tuple(PortType))
-            problem = field_problem(model.functions[channel.function], channel.channel, wanted)
+            types = {"color": (PortType.VECTOR,), "material": (PortType.SCALAR,)}.get(channel.kind, tuple(PortType))
+            problem = field_problem(model.functions[channel.function], channel.channel, types)
             if problem is not None:
                 raise model.root.error(f"volume data {resource_id}: {problem}")
 
 
 def _require_references(model: _Model, name: str) -> None:
-    """Requires that all referenced resources exist. References of functions are checked with the graphs."""
+    """Raises if a resource refers to something that does not exist. Graphs are validated later."""
     for resource_id, resource in model.resources.items():
-        for role, named, wanted in _references(resource):
-            target = model.functions.get(named) if wanted is None else model.resources.get(named)
-            if target is None or (wanted is not None and not isinstance(target, wanted)):
-                raise FormatError(f"resource {resource_id} of `{name}` names {role} {named}, which does not exist")
+        for role, target_id, types in _references(resource):
+            target = model.functions.get(target_id) if types is None else model.resources.get(target_id)
+            if target is None or (types is not None and not isinstance(target, types)):
+                raise FormatError(
+                    f"resource {resource_id} of `{name}` refers to {role} {target_id}, which does not exist"
+                )
     _require_acyclic_components(model, name)
 
 
@@ -308,7 +325,7 @@ def _require_acyclic_components(model: _Model, name: str) -> None:
 
 
 def _references(resource: Resource) -> list[tuple[str, int, tuple[type, ...] | None]]:
-    """The references of a resource: a role, an id, and the allowed types (None: a function)."""
+    """The references of a resource: role, id, and the allowed types (None: a function)."""
     match resource:
         case LevelSet():
             references: list[tuple[str, int, tuple[type, ...] | None]] = [("function", resource.function, None)]
@@ -323,8 +340,8 @@ def _references(resource: Resource) -> list[tuple[str, int, tuple[type, ...] | N
         case TriangleMesh(volume_data=int() as volume):
             return [("volume data", volume, (VolumeData,))]
         case BeamLattice():
-            named = (("clipping mesh", resource.clipping_mesh), ("representation mesh", resource.representation_mesh))
-            return [(role, mesh_id, (TriangleMesh,)) for role, mesh_id in named if mesh_id is not None]
+            meshes = (("clipping mesh", resource.clipping_mesh), ("representation mesh", resource.representation_mesh))
+            return [(role, mesh_id, (TriangleMesh,)) for role, mesh_id in meshes if mesh_id is not None]
         case ImageStack() | TriangleMesh():
             return []
     return []

@@ -1,8 +1,13 @@
-"""Reads functions of 3MF files: implicit functions node by node, and functions that sample images."""
+"""Reads functions of 3MF files: node-graph functions, and functions that sample images."""
 
 from __future__ import annotations
 
-from livegrad.implicit.formats.threemf.read_resources import choice, parse_number, parse_numbers, parse_resource_id
+from livegrad.implicit.formats.threemf.read_resources import (
+    parse_choice,
+    parse_number,
+    parse_numbers,
+    parse_resource_id,
+)
 from livegrad.implicit.formats.xml_tree import Element
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.node_graph import GraphFunction, GraphNode, ImageFunction
@@ -19,7 +24,7 @@ _PORT_TYPES = {type.value: type for type in PortType}
 
 
 def read_implicit_function(element: Element, function_id: int) -> GraphFunction:
-    """A function made of nodes."""
+    """Reads a node-graph function."""
     inputs: dict[str, PortType] = {}
     outputs: dict[str, PortType] = {}
     nodes: dict[str, GraphNode] = {}
@@ -27,38 +32,38 @@ def read_implicit_function(element: Element, function_id: int) -> GraphFunction:
     for child in element.children:
         if child.name == "in":
             for port in child.children:
-                inputs[_new(port, inputs)] = _port_type(port)
+                inputs[_read_port_name(port, inputs)] = _read_port_type(port)
         elif child.name == "out":
             for port in child.children:
-                name = _new(port, outputs)
-                outputs[name] = _port_type(port)
+                name = _read_port_name(port, outputs)
+                outputs[name] = _read_port_type(port)
                 sources[name] = port
         else:
-            node = _node(child)
+            node = _read_node(child)
             if node.identifier in nodes or node.identifier in (INPUTS, "outputs"):
-                raise child.error(f"node `{node.identifier}` occurs twice")
+                raise child.error(f"node `{node.identifier}` is not unique")
             nodes[node.identifier] = node
-    results = {name: ref for name, port in sources.items() if (ref := _source(port)) is not None}
+    results = {name: ref for name, port in sources.items() if (ref := _read_source(port)) is not None}
     function = GraphFunction(function_id, element.attributes.get("displayname", ""), inputs, outputs, nodes, results)
     return _update_old_names(function)
 
 
-def _new(port: Element, existing: dict[str, PortType]) -> str:
+def _read_port_name(port: Element, existing: dict[str, PortType]) -> str:
     name = port.require("identifier")
     if name in existing:
-        raise port.error(f"port `{name}` occurs twice")
+        raise port.error(f"port `{name}` is not unique")
     return name
 
 
-def _port_type(port: Element) -> PortType:
+def _read_port_type(port: Element) -> PortType:
     type = _PORT_TYPES.get(port.name) or _REFERENCE_TYPES.get(port.name)
     if type is None:
         raise port.error("not a port", expected=", ".join((*_PORT_TYPES, *_REFERENCE_TYPES)))
     return type
 
 
-def _source(port: Element) -> Source | None:
-    """The source of a port, or None for an empty reference."""
+def _read_source(port: Element) -> Source | None:
+    """Reads the source of a port, or None for an empty reference."""
     text = port.attributes.get("ref", "")
     if not text:
         return None
@@ -68,37 +73,37 @@ def _source(port: Element) -> Source | None:
         raise port.error(error.what, expected="`node.port`", found=repr(text)[:60]) from None
 
 
-def _node(element: Element) -> GraphNode:
+def _read_node(element: Element) -> GraphNode:
     type = node_type_of_tag(element.name)
     if type is None:
-        raise element.error("unknown kind of node")
+        raise element.error("unknown node type")
     inputs: dict[str, Source] = {}
     kind: PortType | None = None
     polymorphic = {name for name, port_type in (*type.inputs, *type.outputs) if port_type is None}
-    for section in (*element.named("in"), *element.named("out")):
+    for section in (*element.children_named("in"), *element.children_named("out")):
         for port in section.children:
             name = port.require("identifier")
             if name in polymorphic and kind is None:
-                kind = _port_type(port)
-            if section.name == "in" and (source := _source(port)) is not None:
+                kind = _read_port_type(port)
+            if section.name == "in" and (source := _read_source(port)) is not None:
                 inputs[name] = source
     if type.kinds and kind not in type.kinds:
-        raise element.error("cannot tell whether it works on scalars, vectors or matrices")
-    gradient = type.name in GRADIENT_TYPES
+        raise element.error("cannot determine whether the node works on scalars, vectors or matrices")
+    is_gradient = type.name in GRADIENT_TYPES
     return GraphNode(
         element.require("identifier"),
         type,
         inputs,
         kind if type.kinds else None,
-        _value(element, type),
-        element.attributes.get("scalaroutput") if gradient else None,
-        element.attributes.get("vectorinput") if gradient else None,
+        _read_value(element, type),
+        element.attributes.get("scalaroutput") if is_gradient else None,
+        element.attributes.get("vectorinput") if is_gradient else None,
         element.attributes.get("displayname", ""),
         element.attributes.get("tag", ""),
     )
 
 
-def _value(element: Element, type: NodeType) -> Literal | None:
+def _read_value(element: Element, type: NodeType) -> Literal | None:
     port_type = VALUE_TYPES.get(type.name)
     if port_type is None:
         return None
@@ -116,7 +121,7 @@ def _value(element: Element, type: NodeType) -> Literal | None:
 
 
 def _update_old_names(function: GraphFunction) -> GraphFunction:
-    """Replaces output names of older files in links by the current names."""
+    """Replaces the output names of older files in links with the current names."""
     renamed = {
         Reference(node.identifier, old): Reference(node.identifier, new)
         for node in function.nodes.values()
@@ -125,30 +130,30 @@ def _update_old_names(function: GraphFunction) -> GraphFunction:
     if not renamed:
         return function
 
-    def present(source: Source) -> Source:
+    def update(source: Source) -> Source:
         return renamed.get(source, source) if isinstance(source, Reference) else source
 
     nodes = {
-        name: GraphNode(**{**vars(node), "inputs": {port: present(s) for port, s in node.inputs.items()}})
+        name: GraphNode(**{**vars(node), "inputs": {port: update(s) for port, s in node.inputs.items()}})
         for name, node in function.nodes.items()
     }
-    results = {port: present(source) for port, source in function.results.items()}
+    results = {port: update(source) for port, source in function.results.items()}
     return GraphFunction(function.id, function.name, function.inputs, function.outputs, nodes, results)
 
 
 def read_image_function(element: Element, function_id: int) -> ImageFunction:
-    """A function that samples an image stack."""
+    """Reads a function that samples an image stack."""
     attribute = "image3did" if "image3did" in element.attributes else "image3dID"
     styles = ("wrap", "mirror", "clamp")
     return ImageFunction(
         function_id,
         element.attributes.get("displayname", ""),
         parse_resource_id(element, attribute),
-        choice(element, "filter", ("linear", "nearest")),
+        parse_choice(element, "filter", ("linear", "nearest")),
         (
-            choice(element, "tilestyleu", styles),
-            choice(element, "tilestylev", styles),
-            choice(element, "tilestylew", styles),
+            parse_choice(element, "tilestyleu", styles),
+            parse_choice(element, "tilestylev", styles),
+            parse_choice(element, "tilestylew", styles),
         ),
         parse_number(element, "valueoffset" if "valueoffset" in element.attributes else "offset", 0.0),
         parse_number(element, "valuescale" if "valuescale" in element.attributes else "scale", 1.0),

@@ -1,8 +1,8 @@
-"""The schema of 3MF: elements and attributes. Models are validated against this table before they are read.
+"""The schema of 3MF as a table. `read` validates models against it before it reads them.
 
-An entry has an element, its attributes with the kinds of their values, and its children. `!` marks required entries,
-`*` entries that may be repeated; children come in this order, unless the element's name is marked by `~`. Functions
-have their own rules (`read_functions`).
+An entry has an element, its attributes with the types of their values, and its children. `!` marks required entries,
+`*` entries that may be repeated. Children must be in this order, unless `~` follows the name of the element.
+`read_functions` validates functions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from livegrad.implicit.formats.threemf.namespaces import OBJECT_TYPES, UNITS, family
+from livegrad.implicit.formats.threemf.namespaces import OBJECT_TYPES, UNITS, vocabulary_of
 from livegrad.implicit.formats.xml_tree import Element
 
 _TABLE = """
@@ -77,7 +77,7 @@ material:multi pindices!:indices >
 
 NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _INDEX = r"\+?[0-9]{1,10}"
-_KINDS = {
+_VALUE_PATTERNS = {
     "text": r"(?s:.*)",
     "word": r"(?s:.+)",
     "qname": r"[^\s:]+(?::[^\s:]+)?",
@@ -98,30 +98,30 @@ _KINDS = {
     "tiles": "wrap|mirror|clamp|none",
     "filter": "auto|linear|nearest",
 }
-_PATTERNS = {kind: re.compile(rf"\s*(?:{pattern})\s*") for kind, pattern in _KINDS.items()}
+_PATTERNS = {kind: re.compile(rf"\s*(?:{pattern})\s*") for kind, pattern in _VALUE_PATTERNS.items()}
 _ROW_ATTRIBUTES = {"vertices": {"x", "y", "z"}, "triangles": {"v1", "v2", "v3", "pid", "p1", "p2", "p3"}}
 _MATERIAL_GROUPS = ("texture2d", "colorgroup", "texture2dgroup", "compositematerials", "multiproperties")
-_FORBIDDEN = ("http://www.w3.org/XML/1998/namespace", "http://www.w3.org/2001/XMLSchema-instance")
-_LANGUAGE = f"{_FORBIDDEN[0]} lang"
+_FORBIDDEN_NAMESPACES = ("http://www.w3.org/XML/1998/namespace", "http://www.w3.org/2001/XMLSchema-instance")
+_LANGUAGE = f"{_FORBIDDEN_NAMESPACES[0]} lang"
 
 
 @dataclass(frozen=True)
 class _Rule:
     attributes: dict[str, str]
     required: frozenset[str]
-    children: dict[str, int]  # and the position of each
-    needed: frozenset[str]
+    children: dict[str, int]  # the position of each
+    required_children: frozenset[str]
     repeated: frozenset[str]
     ordered: bool
 
 
-def _rule(line: str) -> tuple[str, _Rule]:
+def _parse_rule(line: str) -> tuple[str, _Rule]:
     groups = " ".join(f"material:{name}*" for name in _MATERIAL_GROUPS)
-    left, _, right = line.replace("{material}*", groups).partition(">")
-    name, *attributes = left.split()
+    head, _, tail = line.replace("{material}*", groups).partition(">")
+    name, *attributes = head.split()
     pairs = [attribute.partition(":") for attribute in attributes]
     vocabulary = name.partition(":")[0]
-    children = [child if ":" in child else f"{vocabulary}:{child}" for child in right.split()]
+    children = [child if ":" in child else f"{vocabulary}:{child}" for child in tail.split()]
     return name.rstrip("~"), _Rule(
         {name.rstrip("!"): kind or "text" for name, _, kind in pairs},
         frozenset(name.rstrip("!") for name, _, _ in pairs if name.endswith("!")),
@@ -132,40 +132,40 @@ def _rule(line: str) -> tuple[str, _Rule]:
     )
 
 
-_RULES = dict(_rule(entry) for entry in _TABLE.strip().replace("\n    ", " ").splitlines())
-_KNOWN = frozenset(name.partition(":")[0] for name in _RULES)
-# Their other elements have their own rules, or are only for display.
-_OPEN = frozenset({"implicit", "material", "volumetric", "production"})
+_RULES = dict(_parse_rule(entry) for entry in _TABLE.strip().replace("\n    ", " ").splitlines())
+_VOCABULARIES = frozenset(name.partition(":")[0] for name in _RULES)
+# Vocabularies whose other elements are validated elsewhere, or ignored.
+_PARTIAL_VOCABULARIES = frozenset({"implicit", "material", "volumetric", "production"})
 
 
 def check_schema(root: Element) -> None:
-    """Raises at the first element or attribute that is not in the schema, or that is missing."""
+    """Raises at the first element or attribute that is missing or not in the schema."""
     pending = [root]
     while pending:
         element = pending.pop()
-        vocabulary = family(element.namespace)
+        vocabulary = vocabulary_of(element.namespace)
         rule = _RULES.get(f"{vocabulary}:{element.name}")
         if rule is not None:
             _check_attributes(element, rule)
             _check_children(element, rule)
             if element.text.strip() and element.name != "metadata":
-                raise element.error("text where none belongs", found=repr(element.text.strip())[:40])
-        elif vocabulary in _KNOWN and vocabulary not in _OPEN:
-            raise element.error("not an element of 3MF")
+                raise element.error("unexpected text", found=repr(element.text.strip())[:40])
+        elif vocabulary in _VOCABULARIES and vocabulary not in _PARTIAL_VOCABULARIES:
+            raise element.error("unknown element")
         if rule is not None or vocabulary == "other":
-            pending.extend(reversed([child for child in element.children if family(child.namespace) != "other"]))
+            pending.extend(reversed([child for child in element.children if vocabulary_of(child.namespace) != "other"]))
 
 
 def _check_attributes(element: Element, rule: _Rule) -> None:
     for key, value in element.attributes.items():
         namespace, _, name = key.rpartition(" ")
         if namespace:
-            if namespace in _FORBIDDEN and key != _LANGUAGE:
-                raise element.error(f"attribute `{name}` of a namespace that 3MF files may not use")
+            if namespace in _FORBIDDEN_NAMESPACES and key != _LANGUAGE:
+                raise element.error(f"attribute `{name}` is in a namespace that 3MF does not allow")
             continue
         kind = rule.attributes.get(name)
         if kind is None:
-            raise element.error(f"there is no attribute `{name}`", expected=", ".join(rule.attributes) or "none")
+            raise element.error(f"unknown attribute `{name}`", expected=", ".join(rule.attributes) or "none")
         if not _PATTERNS[kind].fullmatch(value):
             raise element.error(f"attribute `{name}` is not a valid {kind}", found=repr(value)[:40])
     for name in rule.required:
@@ -174,30 +174,30 @@ def _check_attributes(element: Element, rule: _Rule) -> None:
     allowed = _ROW_ATTRIBUTES.get(element.name, set())
     for name in element.row_attributes:
         if " " not in name and name not in allowed:
-            raise element.error(f"its rows have no attribute `{name}`", expected=", ".join(sorted(allowed)))
+            raise element.error(f"unknown attribute `{name}` of a row", expected=", ".join(sorted(allowed)))
     for row in element.row_properties:
         if any(value is not None and not _PATTERNS["index"].fullmatch(value) for value in row):
-            raise element.error("a property that is not an index", found=str(row)[:60])
+            raise element.error("a property of a row is not an index", found=str(row)[:60])
 
 
 def _check_children(element: Element, rule: _Rule) -> None:
     last = 0
-    seen: set[str] = set()
+    present: set[str] = set()
     for child in element.children:
-        vocabulary = family(child.namespace)
+        vocabulary = vocabulary_of(child.namespace)
         name = f"{vocabulary}:{child.name}"
-        if vocabulary not in _KNOWN:
+        if vocabulary not in _VOCABULARIES:
             continue
         position = rule.children.get(name)
         if position is None:
-            if vocabulary in _OPEN:
+            if vocabulary in _PARTIAL_VOCABULARIES:
                 continue
-            raise child.error(f"<{element.name}> has no such element", expected=", ".join(rule.children) or "none")
-        if name in seen and name not in rule.repeated:
-            raise child.error(f"<{element.name}> has only one of it")
+            raise child.error(f"unexpected element in <{element.name}>", expected=", ".join(rule.children) or "none")
+        if name in present and name not in rule.repeated:
+            raise child.error(f"<{element.name}> may contain only one such element")
         if rule.ordered and position < last:
-            raise child.error("it is in the wrong order", expected=" then ".join(rule.children))
+            raise child.error("the element is in the wrong order", expected=" then ".join(rule.children))
         last = max(last, position) if rule.ordered else 0
-        seen.add(name)
-    for name in rule.needed - seen:
-        raise element.error(f"it has no <{name.partition(':')[2]}>")
+        present.add(name)
+    for name in rule.required_children - present:
+        raise element.error(f"element <{name.partition(':')[2]}> is missing")
