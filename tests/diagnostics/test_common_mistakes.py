@@ -54,7 +54,7 @@ def inputs_as_a_dictionary() -> None:
             "expected ((x0, y0, z0), (x1, y1, z1)), the low corner first",
         ),
         (lambda: BALL.translate(NUMBER), lg.implicit.AssemblyError, "expected three numbers, found 2.0"),
-        (lambda: BALL.scale(0), lg.implicit.AssemblyError, "not a scale"),
+        (lambda: BALL.scale(0), lg.implicit.AssemblyError, "invalid scale"),
         (lambda: lg.shapes.box(NUMBER), lg.implicit.AssemblyError, "expected three numbers, found 2.0"),
         (lambda: BALL - 1.0, lg.implicit.AssemblyError, "expected a Shape, found float"),
         (lambda: BALL | None, lg.implicit.AssemblyError, "expected a Shape, found NoneType"),
