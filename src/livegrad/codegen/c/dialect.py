@@ -1,8 +1,7 @@
 """Dialects of C: names of types, constants, constructors and function qualifiers.
 
 All dialects share the syntax that the emitter writes, and differ only in the fields of `Dialect`.
-`codegen/cuda/kernel_values.py` defines
-another dialect for the kernels of plans: CUDA C with its own support library.
+`codegen/cuda/kernel_values.py` defines another dialect for the kernels of plans: CUDA C with its own support library.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ def read_head(
     >>> read_head('extern "C" __global__ void f(const float* x, float* y)', {"y": "same"}, {}, {})[1][1].kind
     'output'
     """
-    code = re.sub(r"//[^\\n]*|/\\*.*?\\*/", " ", source, flags=re.DOTALL)
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
     signatures = [match for match in _SIGNATURE.finditer(code) if kernel in (None, match[1])]
     if len(signatures) != 1:
         found = ", ".join(match[1] for match in _SIGNATURE.finditer(code)) or "none"
