@@ -20,6 +20,21 @@ _MASKING_BYTES = 64  # instructions on vectors of this size (AVX-512) take masks
 MathRequest = tuple[str, str, int]  # a function of the math library: its name, element and lanes
 
 
+class EmitTo:
+    """A context in which a builder emits its code to other lines."""
+
+    __slots__ = ("_builder", "_lines", "_previous")
+
+    def __init__(self, builder: KernelBuilder, lines: list[str]) -> None:
+        self._builder, self._lines = builder, lines
+
+    def __enter__(self) -> None:
+        self._previous, self._builder.lines = self._builder.lines, self._lines
+
+    def __exit__(self, *exception: object) -> None:
+        self._builder.lines = self._previous
+
+
 @dataclass
 class KernelBuilder(Builder):
     """A kernel, or one of its subroutines, under construction."""
@@ -84,14 +99,9 @@ class KernelBuilder(Builder):
         self.entry.append(f"  {name} = alloca {type}, align 64")
         return Register(name, pointer, 1)
 
-    @contextmanager
-    def before_loops(self) -> Iterator[None]:
+    def before_loops(self) -> EmitTo:
         """Code emitted inside runs once, before any loop."""
-        lines, self.lines = self.lines, self.entry
-        try:
-            yield
-        finally:
-            self.lines = lines
+        return EmitTo(self, self.entry)
 
     def widen(self, register: Register, lanes: int) -> Register:
         """A register with one value for each lane.

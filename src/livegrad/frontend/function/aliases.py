@@ -114,9 +114,9 @@ def swapped_names(before: Mapping[str, Aliases], after: Mapping[str, Aliases]) -
     no component with another name. The next iteration therefore starts from an equivalent state.
 
     >>> first, second = (Alias("first", 0, 0),), (Alias("second", 0, 0),)
-    >>> sorted(exchanged_names({"a": first, "b": second}, {"a": second, "b": first}))
+    >>> sorted(swapped_names({"a": first, "b": second}, {"a": second, "b": first}))
     ['a', 'b']
-    >>> exchanged_names({"a": first, "b": second}, {"a": second, "b": second})
+    >>> swapped_names({"a": first, "b": second}, {"a": second, "b": second})
     set()
     """
     names = {name for name, aliases in before.items() if _is_local_object(aliases) and aliases != after.get(name)}

@@ -26,7 +26,7 @@ def desugar(definition: Definition) -> Definition:
     """Replaces `match` by branches, and a loop condition with `:=` by a branch with `break` inside an endless loop.
 
     >>> tree = ast.parse("match n:\\n    case 1 | 2: x = 3\\n    case _: x = 4")
-    >>> print(ast.unparse(in_simpler_statements(tree)).replace("~", ""))
+    >>> print(ast.unparse(desugar(tree)).replace("~", ""))
     subject1 = n
     if subject1 == 1 or subject1 == 2:
         x = 3

@@ -10,7 +10,7 @@ _RANK = {"bool": 0, "unsigned": 1, "signed": 2, "float": 3, "complex": 4}
 def adopts_type(weak: ir.Scalar, strong: ir.Scalar) -> bool:
     """Whether a weakly typed number takes the type of a typed operand. A weak int also takes unsigned types.
 
-    >>> gives_way(ir.i64, ir.u8), gives_way(ir.f32, ir.i64)
+    >>> adopts_type(ir.i64, ir.u8), adopts_type(ir.f32, ir.i64)
     (True, False)
     """
     return _RANK[weak.kind] <= _RANK[strong.kind] or (weak.kind, strong.kind) == ("signed", "unsigned")

@@ -1,6 +1,7 @@
-"""Reports a run on the device. Counts and times are fetched on access.
+"""Reports runs on the device that count, measure or may fail; `program_builder.py` reports all others.
 
-A run with checks, or with loops that store residuals, has a deferred report, whose readers wait for the run.
+Counts and times are fetched on access. A run with checks, or with loops that store residuals, has a deferred report,
+whose readers wait for the run.
 """
 
 from __future__ import annotations
