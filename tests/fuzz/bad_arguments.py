@@ -119,7 +119,10 @@ ELSEWHERE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "lg.live.replay": lambda parts: {"backend": None},
 }
 # Of the engine's own use: what they are given comes from there.
-INTERNAL = {"default_of", "inner_output", "inner_graphs", "pins_behind", "graph_of", "observe", "follow"}
+INTERNAL = {
+    "default_of", "inner_output", "inner_graphs", "pins_behind", "pin_named", "graph_of", "observe", "follow",
+    "follow_pins",
+}  # fmt: skip
 MADE_FOR_ENGINES = (
     "Composite", "Engine", "For", "If", "IfElse", "State", "Switch", "While", "block", "live.AppendBuffer",
     "live.append_block", "live.record", "live.replay",
