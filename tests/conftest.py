@@ -167,6 +167,14 @@ def executor_name(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@pytest.fixture(autouse=True, scope="session")
+def share_every_run() -> None:
+    """Whether threads share a short run depends on its measured time; in tests they always do."""
+    from livegrad.runtime.cpu.native import pool
+
+    pool.share_every_run(True)
+
+
 @pytest.fixture
 def own_session() -> Iterator[None]:
     """Caches, counts and background threads that only this test uses."""

@@ -32,6 +32,7 @@ def compare_threads(function: Function, arguments: Sequence[Any], counts: Counte
     expected = _run(CompiledPlan.from_plan(plan, run_function, compiler=KernelCompiler(SERIAL)), arguments)
     shared = CompiledPlan.from_plan(plan, run_function, compiler=KernelCompiler(EAGER))
     before = pool.threads()
+    pool.share_every_run(True)
     try:
         for count in _THREADS:
             pool.set_threads(count)

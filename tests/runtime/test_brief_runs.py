@@ -1,4 +1,4 @@
-"""Brief kernels that awake threads share have the bits of one thread, for any number of chunks."""
+"""Brief kernels that threads share have the bits of one thread, for any number of chunks."""
 
 from __future__ import annotations
 

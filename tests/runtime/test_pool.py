@@ -18,7 +18,8 @@ import pytest
 from livegrad.runtime.cpu.native import llvm_jit, pool
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel, cross_compile
-from livegrad.runtime.cpu.native.pool_ir import BRIEF, pool_ir
+from livegrad.runtime.cpu.native.pool_ir import pool_ir
+from livegrad.runtime.cpu.native.pool_sharing_ir import BRIEF, LONG_RUN, PERIOD, RECORD_BITS, TRIAL
 from tests.forked import run_in_fork
 
 # counts[i] += 1 for i in the chunk; owners[begin] = worker; args: counts, owners.
@@ -185,34 +186,94 @@ def test_workers_start_once_and_sleep_between_runs() -> None:
     assert after.parallel_runs - before.parallel_runs == 30
 
 
-def test_brief_runs_wake_threads_only_if_they_follow_each_other() -> None:
-    function, runtime = counting(), pool.runtime()
-    window = ctypes.c_int64.from_address(runtime.code.addresses["pool_window"])
-    usual = window.value
-    counts, owners = np.zeros(64, np.int64), np.zeros(64, np.int64)
+class Records:
+    """Times that the pool keeps of the only kernel that runs in a test."""
+
+    def __init__(self) -> None:
+        size = 1 << RECORD_BITS
+        address = pool.runtime().code.addresses["pool_records"]
+        self.all = np.ctypeslib.as_array((ctypes.c_int64 * (4 * size)).from_address(address)).reshape(size, 4)
+        self.all[:] = 0
+
+    def set(self, runs: int, alone: int, shared: int) -> None:
+        """Sets how often the kernel ran, and the nanoseconds of an item in both ways; 0: unknown."""
+        (index,) = np.flatnonzero(self.all[:, 0])
+        self.all[index, 1:] = runs, alone << 20, shared << 20
+
+
+@pytest.fixture
+def records() -> Iterator[Records]:
+    pool.share_every_run(False)
+    yield Records()
+    pool.share_every_run(True)
+
+
+def run_once(function: NativeFunction, total: int, grain: int) -> bool:
+    """Runs a kernel, and tells whether threads shared it."""
+    before = pool.stats().parallel_runs
+    counts, owners = np.zeros(total, np.int64), np.zeros(total, np.int64)
     block = ArgumentBlock(2)
     invoker().store_words(block.address, 0, counts, owners)
-    try:
-        for value, parallel in ((-1, 0), (1 << 62, 1), (-1, 0)):
-            window.value = value
-            pool.set_threads(3)  # no thread has started yet
-            before = pool.stats()
-            invoker().invoke_released(function.address, 64, 8 | BRIEF, block.address)
-            assert pool.stats().parallel_runs - before.parallel_runs == parallel
-    finally:
-        window.value = usual
-    assert (counts == 3).all()
-    assert (np.flatnonzero(owners < 3) == np.arange(64)).all()
+    invoker().invoke_released(function.address, total, grain, block.address)
+    assert (counts == 1).all()
+    return pool.stats().parallel_runs > before
 
 
-def test_threads_that_are_awake_join_brief_runs() -> None:
+SETTLED, TRIED = 3 * TRIAL, TRIAL + 1  # numbers of runs: after the first trial, and in it
+
+
+@pytest.mark.parametrize("flag", [0, BRIEF])
+def test_runs_whose_times_are_unknown_are_shared_unless_they_are_brief(records: Records, flag: int) -> None:
+    pool.set_threads(3)
+    function = counting()
+    for _ in range(5):
+        assert run_once(function, 64, 8 | flag) == (not flag)
+    records.set(TRIED, 0, 0)
+    assert run_once(function, 64, 8 | flag) == bool(flag)
+
+
+@pytest.mark.parametrize("flag", [0, BRIEF])
+@pytest.mark.parametrize(("alone", "shared"), [(100, 50), (50, 100)])
+def test_short_runs_take_the_faster_way_and_try_the_other_at_times(
+    records: Records, flag: int, alone: int, shared: int
+) -> None:
+    pool.set_threads(3)
+    function = counting()
+    run_once(function, 64, 8 | flag)
+    for runs in (0, SETTLED, PERIOD - 1, 5 * PERIOD):
+        records.set(runs, alone, shared)
+        assert run_once(function, 64, 8 | flag) == (shared < alone)
+    for runs in (TRIAL, TRIED, 2 * TRIAL - 1, 3 * PERIOD + TRIAL):
+        records.set(runs, alone, shared)
+        assert run_once(function, 64, 8 | flag) == (shared > alone)
+
+
+def test_a_way_that_is_far_slower_is_not_tried(records: Records) -> None:
+    pool.set_threads(3)
+    function = counting()
+    run_once(function, 64, 8)
+    records.set(TRIED, 1001, 250)
+    assert run_once(function, 64, 8)
+
+
+def test_long_runs_are_shared_even_if_one_thread_seemed_faster(records: Records) -> None:
+    pool.set_threads(3)
+    function = counting()
+    run_once(function, 64, 8)
+    for shared, expected in ((LONG_RUN // 64 - 10, False), (LONG_RUN // 64 + 10, True)):
+        records.set(SETTLED, 1, shared)
+        assert run_once(function, 64, 8) == expected
+
+
+def test_times_are_kept_for_each_kernel_size_and_number_of_threads(records: Records) -> None:
+    function, other = counting(), compile_kernel(COUNTING + "; another one\n", "count")
+    for kernel, total, threads in ((function, 64, 2), (other, 64, 2), (function, 640, 2), (function, 64, 3)):
+        pool.set_threads(threads)
+        run_once(kernel, total, 8)
+    assert np.count_nonzero(records.all[:, 0]) == 4
     pool.set_threads(2)
-    meet = compile_kernel(MEETING, "meet")
-    block = ArgumentBlock(2)
-    for grain in (1, *[1 | BRIEF] * 20):  # the first run wakes all threads, which may sleep again
-        block.ints[0], block.ints[1] = 0, 2 if grain == 1 else 1
-        invoker().invoke_released(meet.address, 2, grain, block.address)
-        assert block.ints[0] == 2
+    run_once(function, 100, 8)  # at most twice 64
+    assert np.count_nonzero(records.all[:, 0]) == 4
 
 
 def test_many_python_threads_may_call_at_once() -> None:

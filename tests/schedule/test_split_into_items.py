@@ -35,7 +35,7 @@ POINT = POINT_COST + 2.0
 
 
 @pytest.mark.parametrize("shape", [(200, 200), (40_000,), (2, 20_000), (3, 20_000), (30, 40, 50)])
-def test_small_grids_are_shared_by_threads_that_are_awake(shape: tuple[int, ...]) -> None:
+def test_small_grids_are_brief_and_have_several_chunks(shape: tuple[int, ...]) -> None:
     items = items_of(shape)
     assert items.brief
     assert 2 <= chunks(items) <= FEWEST_ITEMS

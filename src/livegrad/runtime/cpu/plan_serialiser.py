@@ -16,7 +16,7 @@ from livegrad.runtime.cpu.kernel_code import CompiledStep, KernelCompiler
 from livegrad.runtime.cpu.matmul_steps import native_convolution, native_product, product_operands
 from livegrad.runtime.cpu.native import fourier, ordering
 from livegrad.runtime.cpu.native.convolution import Convolution
-from livegrad.runtime.cpu.native.pool_ir import BRIEF
+from livegrad.runtime.cpu.native.pool_sharing_ir import BRIEF
 from livegrad.runtime.cpu.row_chains import row_tile
 from livegrad.runtime.cpu.row_steps import native_ordering, native_transforms
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan

@@ -44,7 +44,9 @@ LEAST_BLOCK, MOST_BLOCK = 1024, 1 << 16  # points of an item
 # expensive work is split into up to this many chunks. 20 sweeps over 200 × 200 points, with a cost of 313,000 each,
 # take 139 µs in one chunk, 77 in two and 79 in four.
 CHUNK_COST, FEWEST_ITEMS = 100_000.0, 8
-BRIEF_COST = 2_000_000.0  # cheaper work ends before a sleeping thread wakes up, which takes tens of microseconds
+# Cheaper work ends before a sleeping thread wakes up, which takes tens of microseconds. It begins on one thread, and
+# is shared if that turns out to be faster.
+BRIEF_COST = 2_000_000.0
 POINT_COST = 4.0  # the cost of a point in addition to its body: loads and stores
 
 # --- loops on threads -------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class Loop(NamedTuple):
     def _description(self) -> str:
         match self.kind, self.axis, self.by:
             case "parallel", "domain", "item":
-                brief = ", for threads that are awake" if self.brief else ""
+                brief = ", too brief to wake a thread" if self.brief else ""
                 return f"items of {self.step}, {self.grain} at once{brief}" if self.step else "items"
             case "parallel", "domain", runner:
                 return f"{f'blocks of {self.step} threads' if self.step else 'blocks'}, a {runner} for a row"

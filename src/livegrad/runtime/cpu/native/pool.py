@@ -30,7 +30,7 @@ SPIN_SECONDS = 30e-6
 BUILTINS = ("invoke", "invoke_released", "invoke_sequence", "invoke_interruptible", "invoke_off_main", "array_address",
             "store_words")  # fmt: skip
 _FUNCTIONS = ("pool_run", "pool_pause", "pool_resize", "pool_reset_after_fork", "interrupt_flag", "pool_counts",
-              "pool_window")  # fmt: skip
+              "pool_records", "pool_shares_always")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,6 @@ class Runtime:
         self._reset_after_fork = ctypes.PYFUNCTYPE(None)(addresses["pool_reset_after_fork"])
         self._counts = (ctypes.c_int64 * 3).from_address(addresses["pool_counts"])
         self._spin = self._pauses_in(SPIN_SECONDS)
-        ctypes.c_int64.from_address(addresses["pool_window"]).value = int(SPIN_SECONDS * 1e9)
         self.threads = 1
         self.resize(default_threads())
 
@@ -107,6 +106,11 @@ def threads() -> int:
 
 def stats() -> PoolStats:
     return runtime().stats()
+
+
+def share_every_run(enabled: bool) -> None:
+    """For tests: whether runs of several chunks are shared with other threads even where one thread is faster."""
+    ctypes.c_int32.from_address(runtime().code.addresses["pool_shares_always"]).value = enabled
 
 
 def interrupt_flag_address() -> int:

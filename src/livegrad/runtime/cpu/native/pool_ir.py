@@ -16,9 +16,7 @@ a sleeping thread.
 Work stealing. Each thread has a part of the chunks, the same one in all runs with this number of chunks, and then
 steals chunks of other parts. Therefore time steps over a grid find most of their data in the cache of their core.
 
-Brief runs (`BRIEF` is set in the grain) take less time than waking a thread. Spinning threads join them. If all threads
-sleep, the caller works alone, unless the previous brief run was so recent that a thread woken now would still spin when
-the next run comes, as in loops over small grids.
+Whether a run is shared with other threads is decided in `pool_sharing_ir.py`.
 
 Sleeping. A thread that found no work for `@spin` pauses increments `@sleepers` and checks `@state` again before it
 waits; a caller opens the job and then reads `@sleepers`. Both are sequentially consistent, so at least one sees the
@@ -38,11 +36,10 @@ from livegrad.runtime.cpu.native.pool_life_ir import (
     SINGLE_THREADED,
     TRUST_SCHEDULER,
 )
+from livegrad.runtime.cpu.native.pool_sharing_ir import BRIEF, SHARING, sharing_values
 
 MAX_THREADS = 512
 STACK_BYTES = 16 * 1024 * 1024  # a kernel of 3,000 ops may spill 400 KiB; macOS threads have 512 KiB by default
-
-BRIEF = 1 << 40  # a flag in the grain
 
 _PAUSE = {
     "x86": "call void @llvm.x86.sse2.pause()",
@@ -95,8 +92,6 @@ _GLOBALS = """
 @wanted = internal global i64 1
 @started = internal global i64 0
 @spin = internal global i64 0
-@pool_window = global i64 0 ; nanoseconds for which an idle thread spins
-@last_brief = internal global i64 0 ; when the last brief run ended
 @initialized = internal global i32 0
 @mutex = internal global [256 x i8] zeroinitializer, align 128
 @wake = internal global [256 x i8] zeroinitializer, align 128
@@ -317,36 +312,25 @@ inline:
   call void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args)
   ret void
 share:
-  br i1 %brief, label %count_awake, label %claim
-count_awake:
-  %threads = load atomic i64, ptr @started monotonic, align 8
-  %sleepers32 = load atomic i32, ptr @sleepers monotonic, align 4
-  %sleepers = zext i32 %sleepers32 to i64
-  %awake = icmp slt i64 %sleepers, %threads
-  br i1 %awake, label %claim, label %look_back
-look_back:
-  %now = call i64 @nanoseconds()
-  %last = load atomic i64, ptr @last_brief monotonic, align 8
-  %gap = sub i64 %now, %last
-  %window = load i64, ptr @pool_window
-  %recent = icmp sle i64 %gap, %window
-  br i1 %recent, label %claim, label %run_alone
-run_alone:
-  call void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args)
-  call void @note_brief()
+  call void @run_either_way(ptr %kernel, i64 %total, i64 %grain, ptr %args, i1 %brief)
   ret void
-claim:
-  %wakes = phi i1 [ true, %share ], [ false, %count_awake ], [ true, %look_back ]
+}
+
+; Runs a kernel on this thread and on workers.
+define internal void @run_shared(ptr %kernel, i64 %total, i64 %grain, ptr %args) nounwind {
+entry:
   %attempt = cmpxchg ptr @busy, i32 0, i32 1 acq_rel monotonic
   %won = extractvalue { i32, i1 } %attempt, 1
   br i1 %won, label %claimed, label %contended
 contended:
   %c1 = atomicrmw add ptr getelementptr ([3 x i64], ptr @pool_counts, i64 0, i64 1), i64 1 monotonic
-  br label %inline
+  call void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args)
+  ret void
 claimed:
   %started0 = load i64, ptr @started
   %with_caller = add i64 %started0, 1
-  %lacking = icmp slt i64 %with_caller, %wanted0
+  %wanted = load atomic i64, ptr @wanted monotonic, align 8
+  %lacking = icmp slt i64 %with_caller, %wanted
   br i1 %lacking, label %start, label %ready
 start:
   call void @start_workers()
@@ -375,26 +359,15 @@ part:
   %more_parts = icmp slt i64 %k1, %parts
   br i1 %more_parts, label %part, label %open
 open:
-  call void @open_job(i64 %helpers, i1 %wakes)
+  call void @open_job(i64 %helpers)
   call void @run_chunks(i64 0, i64 0)
   call void @close_job()
   store atomic i32 0, ptr @busy release, align 4
-  br i1 %brief, label %note, label %finish
-note:
-  call void @note_brief()
-  br label %finish
-finish:
   ret void
 }
 
-define internal void @note_brief() nounwind {
-  %now = call i64 @nanoseconds()
-  store atomic i64 %now, ptr @last_brief monotonic, align 8
-  ret void
-}
-
-; Publishes the job to spinning threads, and wakes up to %helpers sleeping ones if %wakes.
-define internal void @open_job(i64 %helpers, i1 %wakes) nounwind {
+; Publishes the job to spinning threads, and wakes up to %helpers sleeping ones.
+define internal void @open_job(i64 %helpers) nounwind {
 entry:
   call void @keep_apart()
   %old = load atomic i64, ptr @state monotonic, align 8
@@ -407,8 +380,7 @@ entry:
   %ignored = atomicrmw xchg ptr @state, i64 %state seq_cst
   %sleepers32 = load atomic i32, ptr @sleepers seq_cst, align 4
   %sleepers = zext i32 %sleepers32 to i64
-  %some = icmp ne i32 %sleepers32, 0
-  %must_signal = and i1 %some, %wakes
+  %must_signal = icmp ne i32 %sleepers32, 0
   br i1 %must_signal, label %wake, label %finish
 wake:
   call void @pass_through_mutex()
@@ -474,7 +446,7 @@ def pool_ir(architecture: str, system: str) -> str:
         return _RUN_INLINE + SINGLE_THREADED
     faults = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
     affinity = KEEP_APART if system == "linux" else TRUST_SCHEDULER
-    template = Template(_RUN_INLINE + _GLOBALS + _WORKER + _RUN + LIFE + affinity + INTERRUPT)
+    template = Template(_RUN_INLINE + _GLOBALS + _WORKER + _RUN + SHARING + LIFE + affinity + INTERRUPT)
     return template.substitute(
         max_threads=MAX_THREADS,
         locking=LOCKING,
@@ -482,6 +454,7 @@ def pool_ir(architecture: str, system: str) -> str:
         pause=_PAUSE[architecture],
         monotonic=_CLOCK_MONOTONIC.get(system, 1),
         brief=BRIEF,
+        **sharing_values(),
         pause_declaration=_PAUSE_DECLARATION[architecture],
         sig_setmask=int(signal.SIG_SETMASK),
         sigint=int(signal.SIGINT),

@@ -237,11 +237,13 @@ SINGLE_THREADED = """
 @interruptible_runs = internal global i32 0
 @pool_counts = global [3 x i64] zeroinitializer
 define void @pool_run(ptr %kernel, i64 %total, i64 %grain_and_flags, ptr %args) nounwind {
-  %grain = call i64 @llvm.smax.i64(i64 %grain_and_flags, i64 1)
+  %grain_bits = and i64 %grain_and_flags, 1099511627775 ; without the flag BRIEF
+  %grain = call i64 @llvm.smax.i64(i64 %grain_bits, i64 1)
   call void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args)
   ret void
 }
-@pool_window = global i64 0
+@pool_records = global [1 x i64] zeroinitializer
+@pool_shares_always = global i32 0
 define void @pool_pause(i64 %count) nounwind {
   ret void
 }
