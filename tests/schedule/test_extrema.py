@@ -31,13 +31,14 @@ def test_the_gradient_of_a_maximum_of_fused_products_is_finite(shape: tuple[int,
 def _random_expression(source: random.Random) -> str:
     """Of `a`, `b` and the product `p`."""
     terms = ["0.0173", "b", "a * a", "a * 0.37", "p * b"]
+    operators = source.choice(["+-", "*"])  # what has products alone is recomputed
     text = "p"
     for _ in range(source.randint(1, 3)):
-        text = f"({text}) {source.choice('+-')} {source.choice(terms)}"
+        text = f"({text}) {source.choice(operators)} {source.choice(terms)}"
     return source.choice(["{}", "lg.abs({})", "lg.sin({})"]).format(f"({text})")
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(24))
 def test_some_element_of_a_random_expression_is_equal_to_its_extremum(seed: int) -> None:
     source, numbers = random.Random(seed), np.random.default_rng(seed)
     text, product = _random_expression(source), source.choice(["a * b", "a * a", "(a - b) * a"])

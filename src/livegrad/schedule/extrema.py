@@ -1,16 +1,17 @@
 """Finds tensors that are compared with their own extremum. They are materialised, so that all uses read the same bits.
 
-The derivative of a maximum finds the elements that equal it. Recomputed elements may round differently, for instance
-if one kernel fuses a product into an addition and another does not, and then no element is equal. `fuse` keeps the
-users of these tensors out of the kernels that compute them.
+The derivative of a maximum finds the elements that equal it. Recomputed elements may round differently if one kernel
+fuses a product into an addition and another does not, and then no element is equal. `fuse` keeps the users of these
+tensors out of the kernels that compute them. Expressions that have no products or no additions are recomputed.
 """
 
 from __future__ import annotations
 
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Tensor, scalar_of
-from livegrad.ir.walk import nodes_of
+from livegrad.ir.types import Tensor, bf16, c64, c128, f16, scalar_of
+from livegrad.ir.walk import nodes_of, toposort
 from livegrad.ops.comparison import equal, greater, greater_equal, less, less_equal, not_equal
+from livegrad.ops.elementwise import add, mul, sub
 from livegrad.ops.movement import broadcast, flip, pad, permute, reshape, slice_
 from livegrad.ops.reduction import cumulative, reduce
 from livegrad.schedule.materialise import root_kind
@@ -18,6 +19,7 @@ from livegrad.schedule.materialise import root_kind
 _COMPARISONS = frozenset((equal, not_equal, less, less_equal, greater, greater_equal))
 _MOVES = frozenset((broadcast, permute, reshape, slice_, flip, pad))
 _REDUCTIONS = frozenset((reduce, cumulative))
+_WIDENED = frozenset((f16, bf16, c64, c128))  # several ops of these may be rounded together
 
 
 def find_compared_with_extrema(function: Function) -> set[Node]:
@@ -41,5 +43,16 @@ def _trace_source(node: Node) -> tuple[Node, bool]:
 
 
 def _is_recomputed(node: Node) -> bool:
+    """Whether kernels would recompute a node, and might round it differently."""
     scalar = scalar_of(node.type)
-    return bool(node.operands) and scalar is not None and scalar.kind == "float" and root_kind(node) is None
+    if not node.operands or scalar is None or scalar.kind != "float" or root_kind(node) is not None:
+        return False
+    expression = [n for n in toposort([node], stop=_is_stored) if not _is_stored(n)]
+    ops = {n.op for n in expression}
+    if any(scalar_of(n.type) in _WIDENED for n in expression) or not all(op.elementwise or op in _MOVES for op in ops):
+        return True
+    return mul in ops and not ops.isdisjoint((add, sub))
+
+
+def _is_stored(node: Node) -> bool:
+    return not node.operands or root_kind(node) is not None
