@@ -97,6 +97,28 @@ def test_bounds_of_two_operands_hold(name: str) -> None:
     require_sound(lg.ir.trace(BINARY[name], f32, f32), sides, generator)
 
 
+UNDEFINED: dict[str, Callable[..., Any]] = {
+    "root": ops.sqrt,
+    "root below a number": lambda x: ops.min(ops.sqrt(x), 1.0),
+    "logarithm": lambda x: ops.minimum(ops.log(x), 0.0),
+    "difference of quotients": lambda x: 1.0 / x - 1.0 / x,
+    "arc": lambda x: ops.abs(ops.asin(x)),
+}
+
+
+@pytest.mark.parametrize("inner", UNDEFINED)
+def test_no_operation_hides_an_undefined_operand(inner: str) -> None:
+    """Whether some value is NaN must show in the bounds, however often it was clamped or scaled to a finite range."""
+    generator, undefined = np.random.default_rng(len(inner)), UNDEFINED[inner]
+    unary = [rule for name, (rule, _) in UNARY.items() if name != "undefined"]  # which tests for NaN itself
+    functions = [lambda x, y, f=rule: f(undefined(x)) + y for rule in unary]
+    functions += [lambda x, y, f=rule: f(undefined(x), y) for rule in BINARY.values()]
+    functions += [lambda x, y, f=rule: f(y, undefined(x)) for rule in BINARY.values()]
+    for function in functions:
+        sides = [boxes(generator, -2.0, 2.0, 500) for _ in range(2)]
+        require_sound(lg.ir.trace(function, f32, f32), sides, generator)
+
+
 def test_bounds_of_long_formulas_hold_through_calls() -> None:
     inner = lg.ir.trace(lambda p, r: ops.length(p) - r, V, f32)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from livegrad import ops
 from livegrad.ir.leaves import constant_op, parameter_op
@@ -18,8 +19,8 @@ from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import parameters_of
 from livegrad.passes.expand import expand_ops
-from livegrad.passes.interval_rules import RULES
-from livegrad.passes.intervals import Interval, entire_interval
+from livegrad.passes.interval_rules import KEEP_INFINITY, RULES
+from livegrad.passes.intervals import Interval, entire_interval, entire_where
 
 __all__ = ["Interval", "bound_intervals", "intervals_of"]
 
@@ -98,9 +99,11 @@ class _Bounds:
         rule = RULES.get(node.op.name)
         if rule is None:
             return entire_interval(node.type)
-        bounds = rule(node, *operands)
-        unbounded = bounds.unbounded or any(operand.unbounded for operand in operands)
-        return replace(bounds, unbounded=unbounded) if unbounded else bounds
+        bounds, unbounded = rule(node, *operands), [operand for operand in operands if operand.unbounded]
+        if unbounded and node.op.name not in KEEP_INFINITY:
+            finite = reduce(ops.bit_and, [ops.is_finite(end) for operand in unbounded for end in operand.ends])
+            bounds = entire_where(~finite, bounds)
+        return replace(bounds, unbounded=True) if unbounded or bounds.unbounded else bounds
 
     def _bound_call(self, function: Function, operands: Sequence[Interval]) -> tuple[Interval, ...]:
         """Bounds a call by a call of the callee's bounding function."""

@@ -386,3 +386,13 @@ RULES: dict[str, Rule] = {
     "get": _apply_to_bounds,
     "splat": _apply_to_bounds,
 }
+
+# A value that may be NaN has a bound that is not finite. These rules keep such a bound where the result may be NaN too;
+# others, such as that of a minimum, would return finite bounds.
+KEEP_INFINITY = frozenset(
+    {
+        *("add", "neg", "abs", "length", "floor", "ceil", "trunc", "round", "sinh", "cosh", "cbrt", "select"),
+        *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "is_nan", "is_finite", "is_infinite"),
+        *("bit_and", "bit_or", "bit_xor", "bit_not", "detach", "make", "get", "splat"),
+    }
+)
