@@ -18,15 +18,17 @@ from livegrad.ir.node import Function, Module
 from livegrad.ir.propagate_lines import propagating_lines
 from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.verify import verify_function
-from livegrad.ir.walk import ops_below
-from livegrad.ops.control import call
+from livegrad.ir.walk import ops_in
+from livegrad.ops.control import call, for_loop, while_loop
 from livegrad.ops.differential import bwd_diff, fwd_diff
+from livegrad.ops.linalg import matmul
 from livegrad.ops.members import members_call
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.differentiate.lower import DERIVATIVE_RULES, differentiate
 from livegrad.passes.eliminate_dead_results import eliminate_dead_results
 from livegrad.passes.expand import expand_unsupported
 from livegrad.passes.flatten_signature import flatten_signature
+from livegrad.passes.functions import uses_any
 from livegrad.passes.inline_calls import inline_calls, inline_small_calls
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
 from livegrad.passes.interchange_point_loops import interchange_point_loops
@@ -59,6 +61,7 @@ from livegrad.passes.unroll_small_solves import unroll_small_solves
 from livegrad.schedule.draft import Draft
 from livegrad.schedule.loops.accesses import classify_accesses, stream_stores, tile_transposed
 from livegrad.schedule.loops.bounds_checks import eliminate_bounds_checks, optimise_scalar_loops
+from livegrad.schedule.loops.cost_model import DIVISIONS
 from livegrad.schedule.loops.device import (
     assign_rows,
     batch_rows,
@@ -111,6 +114,7 @@ from livegrad.schedule.verify import verify_step
 
 _CPU, _OTHERS = frozenset({"cpu"}), frozenset({"cuda", "portable"})
 _COMPILED = _CPU | _OTHERS  # the reference evaluator and readable C run few passes
+_COUNTED_LOOPS = frozenset({for_loop})
 
 AnyPass = TypeVar("AnyPass", Pass, PlanPass, LoopPass)
 
@@ -176,10 +180,10 @@ PLAN_PASSES = (
     PlanPass(assign_buffers),
     PlanPass(write_in_place, optional=True),
     PlanPass(build_steps, verify_steps),
-    PlanPass(access_tapes_by_row, verify_row_loops),
-    PlanPass(plan_loop_bodies),
-    PlanPass(store_loop_results, verify_steps, optional=True),
-    PlanPass(tile_row_chains, verify_chains, optional=True),
+    PlanPass(access_tapes_by_row, verify_row_loops, needs=LOOPS),
+    PlanPass(plan_loop_bodies, needs=LOOPS),
+    PlanPass(store_loop_results, verify_steps, needs=LOOPS, optional=True),
+    PlanPass(tile_row_chains, verify_chains, needs=frozenset({matmul}), optional=True),
     PlanPass(allocate, verify_memory),
 )
 
@@ -196,16 +200,16 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
         LoopPass(stream_stores, by_tile=True),
         LoopPass(split_into_items, by_tile=True),
         LoopPass(expand_without_code),
-        LoopPass(eliminate_bounds_checks, optional=True),
-        LoopPass(unroll_and_jam, optional=True),
-        LoopPass(skew_and_jam, optional=True),
-        LoopPass(split_index_sets, optional=True),
-        LoopPass(parallelise_loops, optional=True),
-        LoopPass(version_loops, optional=True),
-        LoopPass(optimise_scalar_loops, optional=True),
-        LoopPass(share_lockstep, optional=True),
+        LoopPass(eliminate_bounds_checks, needs=LOOPS, optional=True),
+        LoopPass(unroll_and_jam, needs=_COUNTED_LOOPS, optional=True),
+        LoopPass(skew_and_jam, needs=_COUNTED_LOOPS, optional=True),
+        LoopPass(split_index_sets, needs=_COUNTED_LOOPS, optional=True),
+        LoopPass(parallelise_loops, needs=_COUNTED_LOOPS, optional=True),
+        LoopPass(version_loops, needs=_COUNTED_LOOPS, optional=True),
+        LoopPass(optimise_scalar_loops, needs=LOOPS, optional=True),
+        LoopPass(share_lockstep, needs=frozenset({while_loop}), optional=True),
         LoopPass(peel_remainders, optional=True),
-        LoopPass(interleave_lanes, optional=True),
+        LoopPass(interleave_lanes, needs=DIVISIONS, optional=True),
     ),
     "cuda": (
         LoopPass(assign_rows),
@@ -308,11 +312,12 @@ class Compilation:
     def _run_passes(self) -> Iterator[Step]:
         passes = passes_for(self._target)[1]
         module = run_passes(Module((self._lowered,)), passes, self._sizes, self._trace)
-        draft = Draft(module.functions[0], self._target, self._overwrites)
+        draft, ops = Draft(module.functions[0], self._target, self._overwrites), ops_in(module.functions[0])
         for step in enabled_passes(PLAN_PASSES, self._target):
             try:
-                yield from step.run(draft) or ()
-                step.verify(draft)
+                if not step.needs or not step.needs.isdisjoint(ops):
+                    yield from step.run(draft) or ()
+                    step.verify(draft)
             except Exception as error:
                 error.add_note(f"in pass `{step.name}`")
                 raise
@@ -340,7 +345,7 @@ def compile_plan(
 def lower_loops(nest: LoopNest) -> LoopNest:
     """Runs all loop passes of a target on the loop nest of a kernel step."""
     for loop_pass in enabled_passes(LOOP_PASSES[nest.target.name], nest.target):
-        before, nest = nest, loop_pass.run(nest)
+        before, nest = nest, loop_pass(nest)
         if nest.step is not before.step:
             verify_step(nest.step, loop_pass.name)
             _verify_bodies(before, nest, loop_pass.name)
@@ -368,7 +373,7 @@ def tile_loops(nest: LoopNest, tile: RowTile) -> LoopNest:
     """Restricts the loop nest of a step to a tile of a row chain. The nest must not be reordered."""
     nest = nest.replace(tile=tile)
     for loop_pass in LOOP_PASSES[nest.target.name]:
-        nest = loop_pass.run(nest) if loop_pass.by_tile else nest
+        nest = loop_pass(nest) if loop_pass.by_tile else nest
     return nest
 
 
@@ -378,7 +383,7 @@ def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> 
     trace("loops", "".join(f"{nest}\n" for nest in nests))
     enabled = enabled_passes(LOOP_PASSES[target.name], target)
     for loop_pass in LOOP_PASSES[target.name]:
-        nests = [loop_pass.run(nest) for nest in nests] if loop_pass in enabled else nests
+        nests = [loop_pass(nest) for nest in nests] if loop_pass in enabled else nests
         trace(loop_pass.name, "".join(f"{nest}\n" for nest in nests))
 
 
@@ -386,7 +391,7 @@ def describe_loops(plan: Plan, target: Target, vector_bytes: int) -> list[str]:
     """Describes how the native loops of a plan run: a heading for each step with loops, and a line for each loop."""
     lines: list[str] = []
     for index, step in enumerate(plan.steps):
-        if isinstance(step, KernelStep) and any(not ops_below(s.body).isdisjoint(LOOPS) for s in step.kernel.stages):
+        if isinstance(step, KernelStep) and uses_any([stage.body for stage in step.kernel.stages], LOOPS):
             notes = lower_loops(_build_nest(plan, step, target, vector_bytes)).loop_notes
             lines += [f"loops of step {index}:", *[f"  {note}" for note in notes]] if notes else []
     return lines

@@ -32,7 +32,13 @@ def _of(module: str, keeps_bits: bool = False, **values: tuple[Any, ...]) -> tup
     return tuple(Threshold(f"livegrad.{module}", name, own, keeps_bits) for name, own in values.items())
 
 
-_WITH_MEMOS = ("livegrad.schedule", "livegrad.passes", "livegrad.codegen.llvm", "livegrad.compiler")
+_WITH_MEMOS = (
+    "livegrad.schedule",
+    "livegrad.passes",
+    "livegrad.codegen.llvm",
+    "livegrad.compiler",
+    "livegrad.runtime.cpu.native.matmul",
+)
 TINY, SOME = (1, 2, 3), (1, 3, 8, 20)
 THRESHOLDS = (
     # What one thread does at once, and how it stores.

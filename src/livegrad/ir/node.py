@@ -207,13 +207,13 @@ def make_node(
     """
     signature = attributes_key(attributes) if attributes else ()
     key = (op, *map(id, operands), signature) if attributes else (op, *map(id, operands))
-    plain = ambient.plain
-    origins = None if plain else ambient.origins
+    is_unset = ambient.is_unset
+    origins = None if is_unset else ambient.origins
     from_user_line = origins is None
     if origins is None:
         origins = caller_origins(2)
     located = op.checked and op.can_fail(operands, attributes)
-    if not plain and ambient.every_line and ambient.table is None and operands:
+    if not is_unset and ambient.every_line and ambient.table is None and operands:
         located = True  # equal leaves are interchangeable
     if located:
         origins = origins[:1]
@@ -229,9 +229,9 @@ def make_node(
         else:
             node.functions, node.type = like.functions, like.type
         node = _table.enter(key, node)
-    if not plain and ambient.scope_nodes is not None:
+    if not is_unset and ambient.scope_nodes is not None:
         ambient.scope_nodes.add(node)
-    if node.local_origins is not origins or not plain:
+    if node.local_origins is not origins or not is_unset:
         add_origins(node, origins, first=from_user_line)
     if node.functions and node.attributes is not attributes:
         _refresh_locations(node.functions, _functions_among(attributes))
@@ -261,7 +261,7 @@ def _set_type(node: Node, signature: tuple[Any, ...]) -> None:
 
 
 def make_pair(op: Op, first: Node, second: Node, type: Type, origins: tuple[SourceLocation, ...]) -> Node:
-    """`make_node(op, (first, second))` for an op that cannot fail, while `ambient` is plain: the fast path of `x + y`.
+    """`make_node(op, (first, second))` for an op that cannot fail, while `ambient` is unset: the fast path of `x + y`.
 
     The caller supplies the type of the result and the user's line.
     """
@@ -315,7 +315,7 @@ def make_unique_node(op: Op, attributes: tuple[tuple[str, Attribute], ...], type
     node = _new(Node)
     node.op, node.operands, node.attributes, node.functions = op, (), attributes, ()
     node.type, node.cell, node.holder, node.located = type, None, None, False
-    origins = None if ambient.plain else ambient.origins
+    origins = None if ambient.is_unset else ambient.origins
     node.local_origins = caller_origins(2) if origins is None else origins
     return node
 

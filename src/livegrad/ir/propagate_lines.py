@@ -26,14 +26,14 @@ class propagating_lines:
     Work in several steps enters the same object repeatedly; between steps it has no effect.
     """
 
-    __slots__ = ("_before", "_functions", "_origins", "_plain", "_table")
+    __slots__ = ("_before", "_functions", "_is_unset", "_origins", "_table")
 
     def __init__(self, functions: Iterable[Function]) -> None:
         self._functions = functions
         self._table: LocationTable | None = None
 
     def __enter__(self) -> propagating_lines:
-        self._before, self._origins, self._plain = ambient.table, ambient.origins, ambient.plain
+        self._before, self._origins, self._is_unset = ambient.table, ambient.origins, ambient.is_unset
         table = self._before
         if table is None:
             table = self._table = LocationTable() if self._table is None else self._table
@@ -49,7 +49,7 @@ class propagating_lines:
                         table[node] = locations
             pending += [used for used in functions_in(function) if used not in table.functions]
         # Last: after an error above, `__exit__` would not restore the previous state.
-        ambient.table, ambient.plain = table, False
+        ambient.table, ambient.is_unset = table, False
         if self._origins is None:
             ambient.origins = ()  # nodes that passes create have no source line
         return self
@@ -87,7 +87,7 @@ class propagating_lines:
                     function.source_locations.setdefault(inner_node, locations)
 
     def __exit__(self, *exception: object) -> None:
-        ambient.table, ambient.origins, ambient.plain = self._before, self._origins, self._plain
+        ambient.table, ambient.origins, ambient.is_unset = self._before, self._origins, self._is_unset
 
 
 def propagates_lines(

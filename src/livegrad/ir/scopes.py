@@ -34,12 +34,12 @@ class Scope:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Nodes traced inside belong to the scope and to the enclosing scopes."""
-        outer_nodes, plain = ambient.scope_nodes, ambient.plain
-        ambient.scope_nodes, ambient.plain = self._nodes, False
+        outer_nodes, is_unset = ambient.scope_nodes, ambient.is_unset
+        ambient.scope_nodes, ambient.is_unset = self._nodes, False
         try:
             yield
         finally:
-            ambient.scope_nodes, ambient.plain = outer_nodes, plain
+            ambient.scope_nodes, ambient.is_unset = outer_nodes, is_unset
             if outer_nodes is not None:
                 outer_nodes |= self._nodes
 

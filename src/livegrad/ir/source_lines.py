@@ -35,7 +35,7 @@ class _Ambient(threading.local):
     table: LocationTable | None = None  # the lines in the current pass; None: nodes store their own lines
     every_line: bool = False  # whether user code on two lines creates two nodes even if they cannot fail
     scope_nodes: set[Node] | None = None  # the nodes of the branch or loop body being traced
-    plain: bool = True  # whether all of these are unset, so that `make_node` tests one attribute
+    is_unset: bool = True  # whether all of these are unset, so that `make_node` tests one attribute
 
     def reset(self) -> None:
         """Resets the state after an interrupt, which may have skipped the exit of one of the contexts below."""
@@ -54,15 +54,15 @@ class originating_from:
         self._origins = origins
 
     def __enter__(self) -> originating_from:
-        self._before = ambient.origins, ambient.plain
-        ambient.origins, ambient.plain = self._origins, False
+        self._before = ambient.origins, ambient.is_unset
+        ambient.origins, ambient.is_unset = self._origins, False
         return self
 
     def move_to(self, origins: tuple[SourceLocation, ...]) -> None:
         ambient.origins = origins
 
     def __exit__(self, *exception: object) -> None:
-        ambient.origins, ambient.plain = self._before
+        ambient.origins, ambient.is_unset = self._before
 
 
 class created_at:
@@ -76,7 +76,7 @@ class created_at:
     def __enter__(self) -> None:
         self._before = dict(vars(ambient))
         ambient.reset()
-        ambient.origins, ambient.plain = self._origins, False
+        ambient.origins, ambient.is_unset = self._origins, False
 
     def __exit__(self, *exception: object) -> None:
         ambient.reset()
@@ -89,11 +89,11 @@ class distinguish_lines:
     __slots__ = ("_before",)
 
     def __enter__(self) -> None:
-        self._before = ambient.every_line, ambient.plain
-        ambient.every_line, ambient.plain = True, False
+        self._before = ambient.every_line, ambient.is_unset
+        ambient.every_line, ambient.is_unset = True, False
 
     def __exit__(self, *exception: object) -> None:
-        ambient.every_line, ambient.plain = self._before
+        ambient.every_line, ambient.is_unset = self._before
 
 
 def merge_locations(first: tuple[SourceLocation, ...], more: tuple[SourceLocation, ...]) -> tuple[SourceLocation, ...]:

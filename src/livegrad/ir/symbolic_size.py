@@ -321,9 +321,10 @@ def replace_sizes(value: Any, number_of: Callable[[SymbolicSize], int]) -> Any:
 def symbolic_within(values: Iterable[Any]) -> SymbolicSize | None:
     """The first symbolic size in values, also inside tuples and dataclasses; None if there is none."""
     for value in values:
-        if type(value) is SymbolicSize:
+        kind = type(value)
+        if kind is SymbolicSize:
             return value
-        if type(value) is int:
+        if kind is int or kind is float or kind is bool:
             continue
         if isinstance(value, tuple):
             inside = symbolic_within(value)

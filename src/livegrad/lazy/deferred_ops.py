@@ -143,7 +143,7 @@ def create_deferred_node(root: DeferredOp) -> Node:
 
 def _create_node(deferred: DeferredOp) -> Node:
     """Creates the node of a deferred op whose operands have nodes, with its value if that is computed."""
-    with originating_from(deferred.origins) if ambient.plain else created_at(deferred.origins):
+    with originating_from(deferred.origins) if ambient.is_unset else created_at(deferred.origins):
         if deferred.op is None:
             node = leaf_node(deferred.value, deferred.type)  # type: ignore[arg-type]
             leaf: Leaf = node.attributes[0][1]

@@ -22,7 +22,7 @@ from livegrad.state import Owned
 # The number of operands that are not passed to the functions: a predicate, a selector, or the number of iterations.
 _LEADING: dict[Op, int] = {call: 0, recompute_call: 0, cond: 1, switch: 1, for_loop: 1, while_loop: 0, map_: 0}
 REGIONS = frozenset(_LEADING)
-LOOPS = (for_loop, while_loop)
+LOOPS = frozenset((for_loop, while_loop))
 BRANCHES = (cond, switch)
 _T = TypeVar("_T")
 

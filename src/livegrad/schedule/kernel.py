@@ -92,15 +92,23 @@ class Kernel:
     stages: tuple[Stage, ...]
     discarded: frozenset[int] = frozenset()  # indices of the indexed buffers that nothing reads after the kernel
 
-    @property
+    @cached_property
     def uses_index(self) -> bool:
         """Whether a stage uses an index as a value."""
         return any(source.kind == "index" for stage in self.stages for source in stage.sources)
 
     @cached_property
+    def reduces(self) -> bool:
+        return any(sink.reduce is not None for stage in self.stages for sink in stage.sinks)
+
+    @cached_property
+    def scans(self) -> bool:
+        return any(stage.scan is not None for stage in self.stages)
+
+    @cached_property
     def written(self) -> frozenset[int]:
         """The indices of the indexed buffers that are updated in place."""
-        return frozenset(t.number for stage in self.stages for t in stage.sinks if t.kind == "indexed")
+        return frozenset([t.number for stage in self.stages for t in stage.sinks if t.kind == "indexed"])
 
     @cached_property
     def _hash(self) -> int:

@@ -64,7 +64,12 @@ class Buffer:
 
 def reserved_bytes(size: int) -> int:
     """The bytes that a buffer of this size takes in an arena."""
-    return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+    return round_up(max(size, 1), ALIGNMENT)
+
+
+def round_up(size: int, unit: int) -> int:
+    """The least multiple of `unit` that is not below `size`."""
+    return -(-size // unit) * unit
 
 
 def storage(type: Type) -> tuple[Scalar, tuple[int, ...]]:
@@ -161,21 +166,26 @@ class RowTape:
 class RowLoop:
     """A loop over the leaves of its operands, the carried leaves first: each is state, invariant, or a tape by row.
 
-    `body` takes the index, the state, the invariant leaves (`fixed`) and the rows that it reads. It returns the state,
-    the rows that it writes, and for a `while_loop` whether to continue. `plan` is the plan of the body.
+    `body` takes the index, the state, the invariants and the rows that it reads. It returns the state, the rows that it
+    writes, and for a `while_loop` whether to continue. `plan` is the plan of the body.
     """
 
     body: Function
     carried: int  # the number of carried leaves
     state: tuple[int, ...]
-    fixed: tuple[int, ...]
+    invariants: tuple[int, ...]
     rows: tuple[RowTape, ...]
     plan: Plan | None = field(default=None, compare=False, repr=False)
 
     def lines(self) -> list[str]:
-        state, fixed = (", ".join(map(str, leaves)) or "none" for leaves in (self.state, self.fixed))
+        state, invariants = (", ".join(map(str, leaves)) or "none" for leaves in (self.state, self.invariants))
         body = print_function(self.body).rstrip() if self.plan is None else str(self.plan)
-        return [*self._summary_lines(), f"state: {state}; invariant: {fixed}", *map(str, self.rows), *body.splitlines()]
+        return [
+            *self._summary_lines(),
+            f"state: {state}; invariant: {invariants}",
+            *map(str, self.rows),
+            *body.splitlines(),
+        ]
 
     def _summary_lines(self) -> list[str]:
         """Describes what an iteration runs."""

@@ -14,6 +14,7 @@ from livegrad.diagnostics import VerifyError
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, parameter_op
 from livegrad.ir.node import Key, Node
+from livegrad.ir.op import Op
 from livegrad.ir.types import Tensor
 from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import nodes_of
@@ -58,6 +59,7 @@ class PlanPass:
 
     run: Callable[[Draft], Iterator[Step] | None]  # a pass that builds steps yields each as soon as it is built
     verify: Callable[[Draft], None] = lambda draft: None
+    needs: frozenset[Op] = frozenset()  # has nothing to do unless the function has one of these ops; empty: it may
     optional: bool = False  # an optimisation that `Target.without` leaves out
 
     @property
@@ -389,7 +391,7 @@ def verify_row_loops(draft: Draft) -> None:
     loops = [(s, s.loop) for s in draft.steps if isinstance(s, HostStep) and s.loop is not None]
     for step, loop in loops:
         verify_function(loop.body)
-        parameters = 1 + len(loop.state) + len(loop.fixed) + sum(len(row.reads) for row in loop.rows)
+        parameters = 1 + len(loop.state) + len(loop.invariants) + sum(len(row.reads) for row in loop.rows)
         written = sum(len(leaf_types(row.element)) for row in loop.rows if row.writes)
         results = len(loop.state) + written + (step.op is while_loop)
         counts = len(loop.body.parameters), len(loop.body.results)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import prod
 
-from livegrad.ir.node import Node
+from livegrad.ir.node import Function, Node
 from livegrad.ir.types import scalar_of
-from livegrad.ir.walk import nodes_of, ops_in, reachable_functions
+from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.conversion import cast
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
@@ -110,10 +111,13 @@ def _is_row_kernel(step: KernelStep, rows: tuple[int, ...], written: set[Buffer]
 
 def _may_fail(step: KernelStep) -> bool:
     """Whether a kernel can end the run: by a failed check, or by an interrupt in a loop."""
-    functions = reachable_functions([stage.body for stage in step.kernel.stages])
-    if not any(op.checked or op in CONTROL for function in functions for op in ops_in(function)):
-        return False
-    return any(is_checked(node) or node.op in CONTROL for function in functions for node in nodes_of(function))
+    return any(_has_checks(stage.body) for stage in step.kernel.stages)
+
+
+@lru_cache(maxsize=4096)
+def _has_checks(body: Function) -> bool:
+    nodes = [node for function in reachable_functions([body]) for node in nodes_of(function)]
+    return any(is_checked(node) or node.op in CONTROL for node in nodes)
 
 
 def is_checked(node: Node) -> bool:

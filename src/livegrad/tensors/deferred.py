@@ -173,7 +173,7 @@ def make_deferred_node(deferred: Deferred) -> Node:
     if source.__class__ is DeferredOp:
         source_node = create_deferred_node(source)
         return source_node if index is None else make_deferred_node((source_node, index, origins))
-    with originating_from(origins) if ambient.plain else created_at(origins):
+    with originating_from(origins) if ambient.is_unset else created_at(origins):
         if source.__class__ is np.ndarray:
             source.setflags(write=False)
             return leaf_node(source, index)

@@ -226,7 +226,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
     def __getitem__(self, key: Any) -> Tensor:
         if (
             (key.__class__ is int or key.__class__ is tuple)
-            and ambient.plain
+            and ambient.is_unset
             and not weak_types.python_numbers.current.traces
         ):
             deferred = self._deferred
@@ -277,7 +277,7 @@ def defer_array(array: Value, type: TensorType) -> Tensor:
     """Creates a tensor on an array that nothing else references; its leaf is created on demand."""
     if array.__class__ is not np.ndarray:
         return wrap_array(array, type)
-    if not ambient.plain:
+    if not ambient.is_unset:
         array.setflags(write=False)  # type: ignore[union-attr]
         return wrap_array(array, type)
     tensor = _new(Tensor)
@@ -287,7 +287,7 @@ def defer_array(array: Value, type: TensorType) -> Tensor:
 
 def defer_arrays(arrays: Sequence[Value], types: Sequence[TensorType]) -> list[Tensor]:
     """Calls `defer_array` for several results of one call, with one lookup of the source location."""
-    if not ambient.plain:
+    if not ambient.is_unset:
         return [defer_array(array, type) for array, type in zip(arrays, types, strict=True)]
     origins = caller_origins(2)
     tensors = []

@@ -100,7 +100,7 @@ class Jitted:
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs and ambient.plain:  # false while NaN checks are active
+        if not kwargs and ambient.is_unset:  # false while NaN checks are active
             for fast_call in self._fast_calls:
                 results = fast_call.run(*args) if fast_call.captures is None else fast_call.run_with_captures(args)
                 if results is not None:

@@ -73,7 +73,7 @@ class RepeatedCalls:
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor | None, Any]:
         """Returns the result of a repeated call, or a key for `learn`; neither if the call cannot be cached."""
-        if not ambient.plain or python_numbers.current.traces:
+        if not ambient.is_unset or python_numbers.current.traces:
             return None, None
         key: list[Any] = [self._name]
         sources: list[Any] = []

@@ -57,7 +57,7 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
         # Fast path for two tensors of one type, and for a tensor and a number that takes its type: programs that read
         # each result spend most of their time here.
         first, second = None, None
-        if ambient.plain and not python_numbers.current.traces:
+        if ambient.is_unset and not python_numbers.current.traces:
             # Inlined from `source_of`.
             deferred = self._deferred
             first = self._node if deferred is None or deferred[1] is not None else deferred[0]

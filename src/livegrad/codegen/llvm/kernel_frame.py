@@ -15,7 +15,7 @@ from livegrad.codegen.llvm.builder import lane_constants
 from livegrad.codegen.llvm.function_body import needs_mask
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.metadata import STATUS, LoopMetadata
-from livegrad.codegen.llvm.registers import NodeValue, Register, TensorReference, pointer
+from livegrad.codegen.llvm.registers import NodeValue, Register, TensorReference, llvm_element, pointer
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import Scalar, bool_, i64
@@ -30,7 +30,6 @@ AccessKind = Literal["read", "output"]
 Groups = Literal["any", "full", "remainder"]  # the groups of lanes that code is being emitted for
 Tail = tuple[Register, Register]  # the position of lane 0, and the end of the lanes' dimension
 
-_ARGUMENTS = Register("%args", pointer, 1)
 _CONSTANT_STRIDES: dict[StrideKind, int] = {"zero": 0, "one": 1, **{kind: step for step, kind in NEAR.items()}}
 
 
@@ -80,10 +79,13 @@ class Frame:
 
     def argument(self, name: str, type: Scalar = i64) -> Register:
         """A slot of the argument block, loaded before the loops."""
-        builder = self.builder
-        with builder.before_loops():
-            address = builder.advance(_ARGUMENTS, builder.constant(self.slots.take(name), i64), "i64")
-            return builder.load(address, type, align=8, flags=", !invariant.load !0")
+        slot, value = self.builder.name(), self.builder.name()
+        # As text: code for a small kernel loads more arguments than it has other instructions.
+        self.builder.entry += (
+            f"  {slot} = getelementptr i64, ptr %args, i64 {self.slots.take(name)}",
+            f"  {value} = load {llvm_element(type)}, ptr {slot}, align 8, !invariant.load !0",
+        )
+        return Register(value, type, 1)
 
     def scalar_argument(self, name: str, type: Scalar) -> Register:
         """A scalar argument, loaded from the address in its slot."""

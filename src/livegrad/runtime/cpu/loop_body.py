@@ -92,10 +92,10 @@ class LoopBody:
     def _arrange_slots(self) -> None:
         """Sorts the arguments and results of the plan into state, invariants, and rows of tapes."""
         loop, (_, *arguments), results = self.loop, self.plan.arguments, list(self.plan.results)
-        states, fixed = len(loop.state), len(loop.fixed)
+        states, invariants = len(loop.state), len(loop.invariants)
         self.state_in, self.state_out = arguments[:states], results[:states]
-        self.fixed = arguments[states : states + fixed]
-        reads, writes = iter(arguments[states + fixed :]), iter(results[states:])
+        self.invariants = arguments[states : states + invariants]
+        reads, writes = iter(arguments[states + invariants :]), iter(results[states:])
         self.row_slots = [
             ([next(reads) for _ in row.reads], [next(writes) for _ in leaf_types(row.element)] if row.writes else [])
             for row in loop.rows

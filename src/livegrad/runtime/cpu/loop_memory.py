@@ -137,12 +137,12 @@ def arrange_memory(step: HostStep, loop: RowLoop, iterations: int) -> LoopMemory
     inputs, outputs = _buffers(arguments[:states]), _buffers(loop.plan.results[:states])
     leaves, targets = _loop_operands(step), dict(step.stored)
     initial, state_targets = [leaves[leaf] for leaf in loop.state], [targets.get(leaf) for leaf in loop.state]
-    invariants = {key_of(slot): leaves[leaf] for leaf, slot in zip(loop.fixed, arguments[states:], strict=True)}
+    invariants = {key_of(slot): leaves[leaf] for leaf, slot in zip(loop.invariants, arguments[states:], strict=True)}
     sources, dropped = _delayed_state(loop.plan, inputs, outputs)
     memory = LoopMemory(inputs, outputs, initial, state_targets, invariants, sources, dropped, iterations)
     if memory.lead + memory.period > _MAX_TABLES:
         memory = LoopMemory(inputs, outputs, initial, state_targets, invariants, {}, frozenset(), iterations)
-    for leaf in loop.fixed:  # returned unchanged
+    for leaf in loop.invariants:  # returned unchanged
         if leaf in targets:
             memory.copies_after.append((targets[leaf], leaves[leaf], leaves[leaf].bytes))
     return memory

@@ -27,7 +27,7 @@ from livegrad.runtime.cpu.step_calls import (
     StepCall,
     TransformCall,
     Workspace,
-    rounded,
+    whole_lines,
 )
 from livegrad.runtime.cpu.tiers import Code
 from livegrad.runtime.serialised import SerialisedArrays, serialise_signature
@@ -151,7 +151,7 @@ def _scratch_bytes(nest: LoopNest) -> int:
     """The bytes of each scratch buffer of a step for each thread: a row, or a row for each lane."""
     step = nest.step
     sizes = [v.buffer.bytes for p, v in zip(step.kernel.outputs, step.outputs, strict=True) if p.scratch]
-    return rounded(max(sizes, default=0) * (nest.lanes if nest.across else 1))
+    return whole_lines(max(sizes, default=0) * (nest.lanes if nest.across else 1))
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def serialise_plan(
     `compiler` may have started to compile some of the plan's kernels.
     """
     serialised = serialise_steps(plan, compiler)
-    workspace = Workspace(rounded(serialised.arena_bytes), serialised.library_scratch)
+    workspace = Workspace(whole_lines(serialised.arena_bytes), serialised.library_scratch)
     steps = [None if step is None else _kernels_of(step, workspace) for step in serialised.steps]
     counts = [None if step is None else len(step) for step in steps]
     kernels = [kernel for step in steps if step is not None for kernel in step]
@@ -220,7 +220,7 @@ def finish_plan(
     workspace: Workspace,
 ) -> SerialisedPlan:
     """A serialised plan whose memory includes the workspace of its kernels."""
-    arena = rounded(arena_bytes) + workspace.bytes if workspace.bytes else arena_bytes
+    arena = whole_lines(arena_bytes) + workspace.bytes if workspace.bytes else arena_bytes
     workspace_scratch = workspace.scratch or {}
     sizes = tuple([max(size, workspace_scratch.get(number, 0)) for number, size in enumerate(scratch)])
     return SerialisedPlan(arguments, results, arena, tuple(kernels), sizes)

@@ -20,7 +20,7 @@ from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.kernel_code import KernelCompiler
 from livegrad.runtime.cpu.plan_serialiser import finish_plan, serialise_steps
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
-from livegrad.runtime.cpu.step_calls import Workspace, rounded
+from livegrad.runtime.cpu.step_calls import Workspace, whole_lines
 from livegrad.runtime.serialised import SerialisedArray, SerialisedArrays
 from livegrad.schedule.plan import Plan
 
@@ -144,7 +144,7 @@ class PlanTemplate:
         """The compiled plan for sizes that satisfy the guards."""
         values = self.guards.evaluate(sizes, self._polynomials.terms)
         arena_bytes = self._arena_bytes(values)
-        workspace = Workspace(rounded(arena_bytes), self._library_scratch)
+        workspace = Workspace(whole_lines(arena_bytes), self._library_scratch)
         kernels: list[SerialisedKernel] = []
         for item in self._items:
             if isinstance(item, SerialisedKernel):

@@ -23,7 +23,7 @@ from livegrad.schedule.loops.cost_model import (
     TILES_A_THREAD,
 )
 from livegrad.schedule.loops.nest import RowTile
-from livegrad.schedule.plan import HostStep, RowChain
+from livegrad.schedule.plan import HostStep, RowChain, round_up
 
 
 def rows_of_tile(chain: RowChain) -> int | None:
@@ -50,8 +50,8 @@ def _tile_size(total: int, rows: int, longest_row: int, row_bytes: int, products
     most = min(MOST_TILE_ROWS, second_level_bytes() // (TILE_SHARE * max(1, row_bytes)), total // fewest)
     if total == rows:
         # The same number of tiles of about the same size for each processor, in whole register tiles of products.
-        count = _round_up(-(-total // max(1, most)), processors)
-        block = min(most, _round_up(-(-total // count), PRODUCT_ROWS))
+        count = round_up(-(-total // max(1, most)), processors)
+        block = min(most, round_up(-(-total // count), PRODUCT_ROWS))
     else:
         block = max((size for size in range(4, most + 1, 4) if rows % size == 0), default=0)
     native = all(product is not None and is_row_independent(product) for product in products)
@@ -60,7 +60,3 @@ def _tile_size(total: int, rows: int, longest_row: int, row_bytes: int, products
 
 def row_tile(chain: RowChain) -> RowTile:
     return RowTile(prod(chain.rows), chain.tile)
-
-
-def _round_up(size: int, unit: int) -> int:
-    return -(-size // unit) * unit

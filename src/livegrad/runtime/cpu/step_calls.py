@@ -18,13 +18,12 @@ from livegrad.runtime.cpu.native.matmul import arrange, arrange_rows
 from livegrad.runtime.cpu.native.ordering import PREFIX as ORDERING
 from livegrad.runtime.cpu.native.ordering import Ordering, arrange_ordering
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
+from livegrad.schedule.plan import ALIGNMENT, round_up
 
-_LINE = 64
 
-
-def rounded(size: int) -> int:
+def whole_lines(size: int) -> int:
     """Rounds a size up to whole cache lines."""
-    return -(-size // _LINE) * _LINE
+    return round_up(size, ALIGNMENT)
 
 
 @dataclass
@@ -72,7 +71,7 @@ class ProductCall:
         slots = {
             "left": self.left, "right": self.right, "out": self.out,
             "workspace": ArgumentSlot("arena", 0, start),
-            "between": ArgumentSlot("arena", 0, start + rounded(launches.workspace)),
+            "between": ArgumentSlot("arena", 0, start + whole_lines(launches.workspace)),
             "scratch": ArgumentSlot("scratch", workspace.library_scratch, 0) if launches.scratch else 0,
         }  # fmt: skip
         return tuple(
@@ -85,7 +84,7 @@ class ProductCall:
 
 
 def _workspace_of(launches: Launches) -> int:
-    return rounded(launches.workspace) + rounded(launches.between)
+    return whole_lines(launches.workspace) + whole_lines(launches.between)
 
 
 @dataclass(frozen=True)
@@ -102,12 +101,12 @@ class TransformCall:
 
     def kernels(self, workspace: Workspace) -> tuple[SerialisedKernel, ...]:
         """The launches that compute them."""
-        size = rounded(self.size) if len(self.transforms) > 1 else 0
+        size = whole_lines(self.size) if len(self.transforms) > 1 else 0
         copy = ArgumentSlot("arena", 0, workspace.start)
         source, kernels = self.source, []
         for number, transform in enumerate(self.transforms, 1):
             launches = arrange_transform(transform)
-            workspace.reserve(size + rounded(launches.workspace), workspace.library_scratch, launches.scratch)
+            workspace.reserve(size + whole_lines(launches.workspace), workspace.library_scratch, launches.scratch)
             target = self.out if (len(self.transforms) - number) % 2 == 0 else copy
             operands = {
                 "left": source, "out": target, "workspace": ArgumentSlot("arena", 0, workspace.start + size),
@@ -183,10 +182,10 @@ class ChainCall:
             copies.append(offset)
             offset += 8 * len(kernel.slots)
         regions: dict[int, int] = {}
-        offset = rounded(offset)
+        offset = whole_lines(offset)
         for number, size in self.private:
             regions[number] = offset
-            offset = rounded(offset + size)
+            offset = whole_lines(offset + size)
         steps = dict(self.private)
         patches = [
             (copy + 8 * index, regions[slot.buffer] + slot.offset, steps[slot.buffer])

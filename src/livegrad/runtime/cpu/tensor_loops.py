@@ -125,7 +125,7 @@ class LoopRun:
         self._is_first = False
 
     def _load_invariants(self) -> None:
-        for operand, slot in zip(self._body.loop.fixed, self._body.fixed, strict=True):
+        for operand, slot in zip(self._body.loop.invariants, self._body.invariants, strict=True):
             value = self._leaves[operand]
             if isinstance(slot, Buffer):
                 value = np.asarray(value, slot.element.dtype, order="C")

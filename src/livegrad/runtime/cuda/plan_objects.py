@@ -248,7 +248,7 @@ class _LoopLowering:
         results = iter([slot for slot in self._plan.results if isinstance(slot, Buffer)])
         index = next(arguments)
         states = tuple([self._state(leaf, next(arguments), next(results)) for leaf in loop.state])
-        invariants = tuple([(next(arguments).number, self._array(leaf)) for leaf in loop.fixed])
+        invariants = tuple([(next(arguments).number, self._array(leaf)) for leaf in loop.invariants])
         rows = [self._read_row(row, number, next(arguments)) for row in loop.rows for number in row.reads]
         written: dict[int, _TapeRows] = {}
         for row in loop.rows:

@@ -15,7 +15,7 @@ from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Attribute, Function, Node, make_node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Tensor, bool_
-from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, ops_below, rebuild
+from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, rebuild
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.assignment import indices_of
 from livegrad.ops.comparison import equal, greater, greater_equal, less, less_equal, not_equal
@@ -39,7 +39,7 @@ Forms = Sequence[Form | None]
 def eliminate_bounds_checks(nest: LoopNest) -> LoopNest:
     """Removes bounds checks that cannot fail from kernels with loops."""
     stages = nest.kernel.stages
-    if not nest.kernel.indexed_buffers or not any(_has_loops(stage.body) for stage in stages):
+    if not nest.kernel.indexed_buffers:
         return nest
     bodies = [_prove_stage(nest, stage) for stage in stages]
     return nest.with_stages(tuple([replace(s, body=body) for s, body in zip(stages, bodies, strict=True)]))
@@ -62,14 +62,10 @@ def _prove_stage(nest: LoopNest, stage: Stage) -> Function:
 
 def optimise_scalar_loops(nest: LoopNest) -> LoopNest:
     """Lets LLVM vectorise, interleave and unroll the loops of a scalar kernel."""
-    if nest.lanes > 1 or not any(_has_loops(stage.body) for stage in nest.kernel.stages):
+    if nest.lanes > 1:
         return nest
     bases = [buffer.base for buffer in nest.step.indexed_buffers]
     return nest.replace(memories=tuple(map(bases.index, bases)))
-
-
-def _has_loops(function: Function) -> bool:
-    return not ops_below(function).isdisjoint(LOOPS)
 
 
 @lru_cache(maxsize=1024)

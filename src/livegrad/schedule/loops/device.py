@@ -210,7 +210,7 @@ def _can_batch(nest: LoopNest) -> bool:
 def _can_keep_rows(nest: LoopNest) -> bool:
     """Whether each thread visits the same points of a row in every sweep, and reads scratch memory only there."""
     kernel = nest.kernel
-    if nest.is_split or uses_tapes(kernel) or any(stage.scan is not None for stage in kernel.stages):
+    if nest.is_split or uses_tapes(kernel) or kernel.scans:
         return False
     scratch_reads = [index for index, access in enumerate(kernel.reads) if access.scratch]
     return all(scratch_output(nest, read) is not None for read in scratch_reads)

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Type, inner_types
-from livegrad.ir.walk import functions_in, nodes_of, ops_below
+from livegrad.ir.walk import functions_in, nodes_of
 from livegrad.ops.assignment import indices_of
 from livegrad.ops.control import call, cond, for_loop, switch, while_loop
 from livegrad.ops.elementwise import add
@@ -94,10 +94,7 @@ def share_lockstep(nest: LoopNest) -> LoopNest:
 
     The sum of such a counter and the index of a point is still consecutive over lanes: a load rather than a gather.
     """
-    bodies = [stage.body for stage in nest.kernel.stages]
-    if nest.lanes == 1 or all(while_loop not in ops_below(body) for body in bodies):
-        return nest
-    return nest.replace(shares_lockstep=True)
+    return nest if nest.lanes == 1 else nest.replace(shares_lockstep=True)
 
 
 # --- types ------------------------------------------------------------------------------------------------------------

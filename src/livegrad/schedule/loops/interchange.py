@@ -42,7 +42,7 @@ def interchange_transposed(nest: LoopNest) -> LoopNest:
 
 def may_change_order(step: KernelStep) -> bool:
     """Whether points may be visited in another order: not with chunks, writes by index or scans."""
-    return not step.chunk and not step.kernel.written and all(stage.scan is None for stage in step.kernel.stages)
+    return not step.chunk and not step.kernel.written and not step.kernel.scans
 
 
 def has_short_last_dimension(nest: LoopNest) -> bool:

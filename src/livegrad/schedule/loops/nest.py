@@ -15,7 +15,8 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 from livegrad.ir.leaves import constant_op, parameter_op
-from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ir.op import Op
+from livegrad.ir.walk import nodes_of, ops_below, reachable_functions
 from livegrad.ops.assignment import indices_of
 from livegrad.schedule.kernel import Kernel, Stage
 from livegrad.schedule.loops.dimensions import Dimensions, StrideKind, loop_dimensions, stride_kinds
@@ -138,6 +139,11 @@ class LoopNest:
         """The simplified dimensions of the step, over which code loops."""
         return loop_dimensions(self.step)
 
+    @cached_property
+    def ops(self) -> frozenset[Op]:
+        """The ops of the stages and of all functions they use."""
+        return frozenset().union(*[ops_below(stage.body) for stage in self.kernel.stages])
+
     @property
     def domain_rank(self) -> int:
         return len(self.dimensions.domain)
@@ -220,9 +226,11 @@ class LoopNest:
         fields.update(self.__dict__)  # including the cached dimensions, which are expensive to compute
         fields.update(changes)
         fields.pop("key", None)
-        fields.pop("has_parallel_loops", None)
-        if "step" in changes and "dimensions" not in changes:
-            fields.pop("dimensions", None)
+        if "step" in changes:
+            fields.pop("has_parallel_loops", None)
+            fields.pop("ops", None)
+            if "dimensions" not in changes:
+                fields.pop("dimensions", None)
         return nest
 
     def change(self, loop: Loop, **changes: Any) -> LoopNest:
@@ -355,8 +363,12 @@ class LoopPass:
     """A loop pass: one decision about a loop nest."""
 
     run: Callable[[LoopNest], LoopNest]
+    needs: frozenset[Op] = frozenset()  # has nothing to do unless a kernel has one of these ops; empty: it may
     by_tile: bool = False  # runs again for tiles of a chain
     optional: bool = False  # an optimisation that `Target.without` leaves out
+
+    def __call__(self, nest: LoopNest) -> LoopNest:
+        return nest if self.needs and self.needs.isdisjoint(nest.ops) else self.run(nest)
 
     @property
     def name(self) -> str:

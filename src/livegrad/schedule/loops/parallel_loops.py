@@ -45,7 +45,7 @@ _MOST_NODES = 20_000  # in all functions, each counted once for each node that r
 def parallelise_loops(nest: LoopNest) -> LoopNest:
     """Marks the loops of a kernel without lanes that run on threads, and notes for the others why they do not."""
     stages = nest.kernel.stages
-    if nest.lanes > 1 or nest.step.domain or not any(for_loop in ops_below(stage.body) for stage in stages):
+    if nest.lanes > 1 or nest.step.domain:
         return nest
     least = nest.target.least_parallel_work
     work = PARALLEL_LOOP_COST if least is None else least

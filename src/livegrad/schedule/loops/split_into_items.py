@@ -7,7 +7,6 @@ from math import prod
 from typing import NamedTuple
 
 from livegrad.ir.symbolic_size import compute_for_sizes
-from livegrad.ir.walk import ops_below
 from livegrad.passes.regions import LOOPS
 from livegrad.schedule.loops.cost_model import (
     BRIEF_COST,
@@ -31,7 +30,7 @@ def split_into_items(nest: LoopNest) -> LoopNest:
     stages = nest.step.kernel.stages
     row, point = (kernel_cost([s.body for s in stages if s.level == level]) for level in ("row", "point"))
     chunk, lanes = nest.step.chunk if nest.is_split else 0, nest.lanes if nest.across else 0
-    costs = _Costs(row, point, _has_loops(nest))
+    costs = _Costs(row, point, is_estimate=not nest.ops.isdisjoint(LOOPS))
     block, total, grain, brief = compute_for_sizes(_count_items, costs, chunk, lanes, tuple(domain), tuple(inner))
     return nest.change(nest.rows, step=block, extent=total, grain=grain, brief=brief)
 
@@ -46,13 +45,8 @@ def _items_of_tile(nest: LoopNest, domain: Sequence[int], rows: RowTile) -> tupl
     return rows.block * row, rows.count, 1
 
 
-def _has_loops(nest: LoopNest) -> bool:
-    """Whether a stage has loops, so that the cost of a point is only an estimate."""
-    return any(not ops_below(stage.body).isdisjoint(LOOPS) for stage in nest.step.kernel.stages)
-
-
 class _Costs(NamedTuple):
-    """The costs of a row and of a point, and whether they are only estimates."""
+    """The costs of a row and of a point, and whether they are only estimates, because a stage has loops."""
 
     row: float
     point: float

@@ -107,8 +107,9 @@ def _set_levels(ports: Sequence[StridedAccess], views: Sequence[View], first: in
 def unroll_short_rows(nest: LoopNest) -> LoopNest:
     """Fully unrolls a short loop over inner points."""
     points = nest.points
-    scans = any(stage.scan is not None for stage in nest.kernel.stages)
-    if not nest.across or nest.is_split or scans or not nest.domain_rank or nest.inner_rank != 1 or points is None:
+    if not nest.across or points is None or nest.is_split or not nest.domain_rank or nest.inner_rank != 1:
+        return nest
+    if nest.kernel.scans:
         return nest
     # A row without points has no loop.
     return nest.change(points, kind="unrolled") if 0 < points.extent <= SHORT_ROW else nest
@@ -222,9 +223,7 @@ def _widest(type: Type) -> int:
 def _reduces_across(nest: LoopNest) -> bool:
     """Whether each lane has a separate reduction or scan, in a register or (by index) in memory."""
     kernel = nest.kernel
-    reduces = any(target.reduce is not None for stage in kernel.stages for target in stage.sinks)
-    scans = any(stage.scan is not None for stage in kernel.stages)
-    return nest.across and (reduces or scans or bool(kernel.written))
+    return nest.across and (kernel.reduces or kernel.scans or bool(kernel.written))
 
 
 def _registers(nest: LoopNest, nodes: Sequence[Node]) -> int:

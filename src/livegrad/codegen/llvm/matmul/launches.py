@@ -12,6 +12,7 @@ from livegrad.codegen.llvm.matmul.matmul_module import MULTIPLY_SLOTS
 from livegrad.codegen.llvm.matmul.packing import PACK_SLOTS, ROW_PADDING, SUM_SLOTS
 from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, OperandName, Product
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
+from livegrad.schedule.plan import round_up
 
 # Inner elements that a tile sums at once. It depends on sizes alone, because it determines how sums are rounded. Of a
 # packed operand: as many as fit in the second-level cache with their panels. Of one read in place: fewer, because each
@@ -56,9 +57,9 @@ def _dot_items(product: Product, shapes: TileShapes, rows_of_item: int | None) -
         if columns * line <= 2 * DOT_ROW_BYTES:
             # Each tile of columns reads all rows of its item: they stay in the first-level cache, beside the columns.
             most = min(most, DOT_ROW_BYTES // line)
-        rows = min(rows, _round_up(max(1, most), 4))
+        rows = min(rows, round_up(max(1, most), 4))
     elif rows * columns * inner > ONE_ITEM:
-        columns = _round_up(-(-columns // min(64, rows * columns * inner // ONE_ITEM + 1)), 4)
+        columns = round_up(-(-columns // min(64, rows * columns * inner // ONE_ITEM + 1)), 4)
     return rows, columns, max(1, ONE_ITEM // max(1, rows * columns * inner))
 
 
@@ -153,9 +154,9 @@ def multiply(
     row_blocks, column_blocks = -(-rows // items.rows), -(-most // items.columns)
     left_bytes = right_bytes = 0
     if packs_left(product, shapes):
-        left_bytes = _round_up(max(_round_up(items.chunk, height) * line, items.chunk * (line + ROW_PADDING)), 64)
+        left_bytes = round_up(max(round_up(items.chunk, height) * line, items.chunk * (line + ROW_PADDING)), 64)
     if items.packs_right:
-        right_bytes = _round_up(items.columns * line, 64)
+        right_bytes = round_up(items.columns * line, 64)
     values: dict[str, int | OperandName] = {
         "left": "left", "right": right, "out": "out", "rows": rows, "columns": columns, "inner": product.inner,
         "left_row": product.left.row, "left_step": product.left.column,
@@ -170,10 +171,6 @@ def multiply(
     total = product.matrices * row_blocks * column_blocks
     run = Launch(f"multiply_{vectors}", tuple([values[name] for name in MULTIPLY_SLOTS]), total, items.grain)
     return Launches((run,), 0, left_bytes + right_bytes)
-
-
-def _round_up(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
 
 
 def packs_left(product: Product, shapes: TileShapes) -> bool:
@@ -199,14 +196,14 @@ def _depth(product: Product, in_place: bool) -> int:
 def items_of(product: Product, shapes: TileShapes, vectors: int, row_block: int | None) -> Items:
     """Splits a product into items by its sizes alone, so that items do not depend on the number of threads."""
     rows, columns, panel = product.rows, product.columns, shapes.panel(vectors)
-    all_columns = _round_up(columns, panel) + panel
+    all_columns = round_up(columns, panel) + panel
     if row_block is not None:
         return Items(row_block, all_columns, row_block)
     work = rows * columns * product.inner
     if work <= ONE_ITEM:
         return Items(rows, all_columns, rows, max(1, ONE_ITEM // max(1, work)))
     highest = shapes.heights_of(vectors)[0]
-    column_block = min(_round_up(columns, panel), _round_up(COLUMN_BYTES // shapes.bytes, panel))
+    column_block = min(round_up(columns, panel), round_up(COLUMN_BYTES // shapes.bytes, panel))
     column_blocks = product.matrices * -(-columns // column_block)
     # Items have many rows, because each reads all of the right operand, but there are enough items for some threads.
     most = min(MOST_ROW_BYTES // shapes.bytes, rows * column_blocks // (FEWEST_ITEMS + 2))
@@ -216,9 +213,9 @@ def items_of(product: Product, shapes: TileShapes, vectors: int, row_block: int 
             row_blocks = min(-(-FEWEST_ITEMS // column_blocks), -(-rows // highest))
         else:
             column_splits = -(-FEWEST_ITEMS // (product.matrices * row_blocks))
-            column_block = _round_up(-(-columns // column_splits), panel)
+            column_block = round_up(-(-columns // column_splits), panel)
     item_rows = -(-rows // row_blocks)
-    item_rows = min(rows, _round_up(item_rows, highest if item_rows >= 4 * highest else 4))
+    item_rows = min(rows, round_up(item_rows, highest if item_rows >= 4 * highest else 4))
     return Items(item_rows, column_block, item_rows)
 
 
@@ -231,8 +228,8 @@ def items_with_panels(product: Product, shapes: TileShapes, vectors: int) -> Ite
     item_panels = max(1, min(MOST_PANELS, product.matrices * panels // (FEWEST_ITEMS + 2)))
     column_blocks = product.matrices * -(-panels // item_panels)
     row_blocks = max(1, min(-(-FEWEST_ITEMS // column_blocks), rows // (2 * LEAST_ROWS)))
-    row_block = min(rows, _round_up(-(-rows // row_blocks), highest))
-    return Items(row_block, item_panels * shapes.panel(vectors), min(row_block, _round_up(CHUNK, highest)), 1, True)
+    row_block = min(rows, round_up(-(-rows // row_blocks), highest))
+    return Items(row_block, item_panels * shapes.panel(vectors), min(row_block, round_up(CHUNK, highest)), 1, True)
 
 
 def _batch(product: Product) -> dict[str, int | OperandName]:

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from livegrad.schedule.plan import round_up
+
 # The ELF format for x86-64, little endian, with the names of its specification.
 _MAGIC, _X86_64 = b"\x7fELF\x02\x01", 62
 _MACHINE, _SECTION_TABLE, _SECTION_COUNT = struct.Struct("<18xH"), struct.Struct("<40xQ"), struct.Struct("<60xH")
@@ -150,9 +152,9 @@ class _Loader:
         self._assign_offsets({number: section for number, section in loaded.items() if not section.flags & _SHF_WRITE})
         for relocation in self.relocations:
             if relocation.symbol not in self.stubs and self._needs_stub(relocation):
-                self.stubs[relocation.symbol] = offset = _round_up(self.end, _STUB.size)
+                self.stubs[relocation.symbol] = offset = round_up(self.end, _STUB.size)
                 self.end = offset + _STUB.size
-        self.read_only = self.end = _round_up(max(self.end, 1), mmap.PAGESIZE)
+        self.read_only = self.end = round_up(max(self.end, 1), mmap.PAGESIZE)
         self._assign_offsets({number: section for number, section in loaded.items() if section.flags & _SHF_WRITE})
 
     def _read_relocations(self, loaded: Mapping[int, _Section]) -> None:
@@ -169,7 +171,7 @@ class _Loader:
 
     def _assign_offsets(self, sections: Mapping[int, _Section]) -> None:
         for number, section in sections.items():
-            self.section_offsets[number] = offset = _round_up(self.end, section.alignment or 1)
+            self.section_offsets[number] = offset = round_up(self.end, section.alignment or 1)
             self.end = offset + section.size
 
     def _write_sections(self, memory: mmap.mmap, base: int) -> None:
@@ -205,10 +207,6 @@ class _Loader:
         if not address:
             raise _CannotLoadError(f"unknown symbol {symbol.name}")
         return address
-
-
-def _round_up(number: int, unit: int) -> int:
-    return -(-number // unit) * unit
 
 
 def _address_in_process(name: str) -> int:
