@@ -19,10 +19,19 @@ from livegrad.ir.propagate_lines import propagating_lines
 from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import ops_in
-from livegrad.ops.control import call, for_loop, while_loop
+from livegrad.ops.aggregate import get
+from livegrad.ops.control import call, for_loop, map_, while_loop
+from livegrad.ops.convolution import convolve
 from livegrad.ops.differential import bwd_diff, fwd_diff
+from livegrad.ops.elementwise import detach
+from livegrad.ops.fourier import fft, irfft, rfft
+from livegrad.ops.indexing import scatter_add
 from livegrad.ops.linalg import matmul
 from livegrad.ops.members import members_call
+from livegrad.ops.movement import concatenate
+from livegrad.ops.reduction import reduce
+from livegrad.ops.sorting import top_positions
+from livegrad.ops.tape import tape_new, tape_unstack
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.differentiate.lower import DERIVATIVE_RULES, differentiate
 from livegrad.passes.eliminate_dead_results import eliminate_dead_results
@@ -36,11 +45,11 @@ from livegrad.passes.loop_over_elements import loop_over_elements
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
 from livegrad.passes.lower_matmuls import reduce_integer_matmuls, widen_half_matmuls
 from livegrad.passes.lower_tapes import lower_tapes
-from livegrad.passes.lower_windows import lower_windows
+from livegrad.passes.lower_windows import WINDOW_REDUCTIONS, lower_windows
 from livegrad.passes.merge_updates import merge_updates
 from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
 from livegrad.passes.push_transpose_through_matmul import push_transpose_through_matmul
-from livegrad.passes.regions import LOOPS
+from livegrad.passes.regions import BRANCHES, LOOPS, REGIONS
 from livegrad.passes.run_members import run_members_in_turn, run_members_together
 from livegrad.passes.scalarise_loops import scalarise_loops
 from livegrad.passes.scalarise_maps import scalarise_maps
@@ -57,7 +66,7 @@ from livegrad.passes.transform_last_axes import transform_last_axes
 from livegrad.passes.unfold_convolutions import unfold_convolutions
 from livegrad.passes.unguard_invariants import unguard_invariants
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
-from livegrad.passes.unroll_small_solves import unroll_small_solves
+from livegrad.passes.unroll_small_solves import UNROLLED, unroll_small_solves
 from livegrad.schedule.draft import Draft
 from livegrad.schedule.loops.accesses import classify_accesses, stream_stores, tile_transposed
 from livegrad.schedule.loops.bounds_checks import eliminate_bounds_checks, optimise_scalar_loops
@@ -114,47 +123,50 @@ from livegrad.schedule.verify import verify_step
 
 _CPU, _OTHERS = frozenset({"cpu"}), frozenset({"cuda", "portable"})
 _COMPILED = _CPU | _OTHERS  # the reference evaluator and readable C run few passes
-_COUNTED_LOOPS = frozenset({for_loop})
+
+# What passes need.
+_COUNTED_LOOPS, _CALLS, _MEMBERS, _PRODUCTS = (frozenset({op}) for op in (for_loop, call, members_call, matmul))
+_DERIVATIVES = DERIVATIVE_RULES | {fwd_diff, bwd_diff}
 
 AnyPass = TypeVar("AnyPass", Pass, PlanPass, LoopPass)
 
 VALUE_PASSES = (
-    Pass(differentiate, removes=DERIVATIVE_RULES | {fwd_diff, bwd_diff}),
-    Pass(run_members_in_turn, targets=_CPU, optional=True),
-    Pass(run_members_together, targets=_COMPILED | {"source"}, removes=frozenset({members_call})),
-    Pass(eliminate_dead_results, targets=_COMPILED | {"source"}),
-    Pass(inline_calls, targets=_OTHERS, removes=frozenset({call})),
-    Pass(inline_small_calls, targets=_CPU),
+    Pass(differentiate, needs=_DERIVATIVES, removes=_DERIVATIVES),
+    Pass(run_members_in_turn, needs=_MEMBERS, targets=_CPU, optional=True),
+    Pass(run_members_together, needs=_MEMBERS, targets=_COMPILED | {"source"}, removes=_MEMBERS),
+    Pass(eliminate_dead_results, needs=REGIONS, targets=_COMPILED | {"source"}),
+    Pass(inline_calls, needs=_CALLS, targets=_OTHERS, removes=_CALLS),
+    Pass(inline_small_calls, needs=_CALLS, targets=_CPU),
     Pass(lower_bfloat16, targets=_COMPILED),
     Pass(Simplify(), "simplify", targets=_COMPILED),
     # From here on, all sizes are integers.
     Pass(on_functions(bind_sizes), binds=True, keeps_signatures=False),
     Pass(on_functions(flatten_signature), keeps_signatures=False),
-    Pass(on_functions(expand_unsupported), targets=_OTHERS),
-    Pass(on_functions(unguard_invariants), targets=_COMPILED, optional=True),
-    Pass(on_functions(transform_last_axes), targets=frozenset({"cuda"})),
+    Pass(on_functions(expand_unsupported), needs=frozenset({top_positions}), targets=_OTHERS),
+    Pass(on_functions(unguard_invariants), needs=_COUNTED_LOOPS, targets=_COMPILED, optional=True),
+    Pass(on_functions(transform_last_axes), needs=frozenset({fft, irfft, rfft}), targets=frozenset({"cuda"})),
     Pass(on_functions(split_complex), targets=_CPU | {"cuda"}),
-    Pass(on_functions(widen_half_matmuls), targets=_CPU),
-    Pass(on_functions(unfold_convolutions), targets=_CPU),
-    Pass(on_functions(reduce_integer_matmuls), targets=_COMPILED),
-    Pass(on_functions(thread_accumulators), optional=True),
-    Pass(on_functions(merge_updates), optional=True),
-    Pass(on_functions(simplify_tapes), optional=True),
-    Pass(on_functions(sum_products_after_loops), optional=True),
-    Pass(on_functions(lower_tapes), targets=_CPU, optional=True),
-    Pass(on_functions(interchange_point_loops), targets=_CPU, optional=True),
-    Pass(on_functions(loop_over_elements), targets=_CPU, optional=True),
-    Pass(on_functions(scalarise_loops), targets=_CPU, optional=True),
-    Pass(on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
-    Pass(on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
-    Pass(on_functions(unroll_small_solves), targets=_CPU | {"cuda"}, optional=True),
-    Pass(on_functions(select_by_insertion), targets=_CPU, optional=True),
-    Pass(on_functions(split_stacks), targets=_CPU, optional=True),
-    Pass(on_functions(split_at_concatenations), targets=_CPU, optional=True),
-    Pass(on_functions(lower_windows)),
-    Pass(on_functions(scalarise_maps)),
-    Pass(on_functions(push_transpose_through_matmul), optional=True),
-    Pass(on_functions(share_row_reductions), optional=True),
+    Pass(on_functions(widen_half_matmuls), needs=_PRODUCTS, targets=_CPU),
+    Pass(on_functions(unfold_convolutions), needs=frozenset({convolve}), targets=_CPU),
+    Pass(on_functions(reduce_integer_matmuls), needs=_PRODUCTS, targets=_COMPILED),
+    Pass(on_functions(thread_accumulators), needs=_COUNTED_LOOPS, optional=True),
+    Pass(on_functions(merge_updates), needs=frozenset({scatter_add}), optional=True),
+    Pass(on_functions(simplify_tapes), needs=_COUNTED_LOOPS, optional=True),
+    Pass(on_functions(sum_products_after_loops), needs=_COUNTED_LOOPS, optional=True),
+    Pass(on_functions(lower_tapes), needs=frozenset({tape_new, tape_unstack}), targets=_CPU, optional=True),
+    Pass(on_functions(interchange_point_loops), needs=LOOPS, targets=_CPU, optional=True),
+    Pass(on_functions(loop_over_elements), needs=LOOPS, targets=_CPU, optional=True),
+    Pass(on_functions(scalarise_loops), needs=LOOPS | BRANCHES, targets=_CPU, optional=True),
+    Pass(on_functions(interchange_elementwise_loops), needs=_COUNTED_LOOPS, targets=_CPU, optional=True),
+    Pass(on_functions(unroll_small_matmuls), needs=_PRODUCTS, targets=_CPU, optional=True),
+    Pass(on_functions(unroll_small_solves), needs=frozenset(UNROLLED), targets=_CPU | {"cuda"}, optional=True),
+    Pass(on_functions(select_by_insertion), needs=frozenset({top_positions}), targets=_CPU, optional=True),
+    Pass(on_functions(split_stacks), needs=frozenset({concatenate}), targets=_CPU, optional=True),
+    Pass(on_functions(split_at_concatenations), needs=frozenset({concatenate}), targets=_CPU, optional=True),
+    Pass(on_functions(lower_windows), needs=frozenset({*WINDOW_REDUCTIONS, convolve})),
+    Pass(on_functions(scalarise_maps), needs=frozenset({get, detach, map_})),
+    Pass(on_functions(push_transpose_through_matmul), needs=_PRODUCTS, optional=True),
+    Pass(on_functions(share_row_reductions), needs=frozenset({reduce}), optional=True),
 )
 
 
@@ -183,7 +195,7 @@ PLAN_PASSES = (
     PlanPass(access_tapes_by_row, verify_row_loops, needs=LOOPS),
     PlanPass(plan_loop_bodies, needs=LOOPS),
     PlanPass(store_loop_results, verify_steps, needs=LOOPS, optional=True),
-    PlanPass(tile_row_chains, verify_chains, needs=frozenset({matmul}), optional=True),
+    PlanPass(tile_row_chains, verify_chains, needs=_PRODUCTS, optional=True),
     PlanPass(allocate, verify_memory),
 )
 

@@ -10,15 +10,16 @@ from livegrad.ir.leaves import input_node, input_op, parameter, parameter_op
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.propagate_lines import propagates_lines, propagating_lines
 from livegrad.ir.types import Type
-from livegrad.ir.walk import keep, rewrite, rewrite_all, substitute, toposort
+from livegrad.ir.walk import keep, remember_nodes, rewrite, rewrite_in_order, substitute, toposort
 
 
 def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) -> Function:
     """Creates a closed function of `inputs`. These may be any nodes; they become the parameters by position."""
     parameters = tuple([parameter(index, node.type) for index, node in enumerate(inputs)])
     replacements = dict(zip(inputs, parameters, strict=True))
+    order = toposort(results, stop=replacements.__contains__)
     with propagating_lines(()) as lines:
-        rewritten = rewrite_all(results, keep, replacements)
+        rewritten = rewrite_in_order(order, keep, replacements)
         for node in rewritten:
             if node.op is parameter_op and node not in replacements:
                 raise VerifyError(
@@ -28,6 +29,7 @@ def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) ->
                 )
         function = Function(name, parameters, tuple([rewritten[result] for result in results]))
         lines.keep_rewritten(function, rewritten)
+    remember_nodes(function, [rewritten[node] for node in order])
     return function
 
 

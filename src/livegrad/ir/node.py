@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from livegrad.diagnostics import SourceLocation, UsageError, caller_origin, caller_origins
+from livegrad.ir.cached_property import cached_property
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.drawing import Box, draw_graph
 from livegrad.ir.interning import InternTable

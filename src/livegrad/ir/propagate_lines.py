@@ -97,6 +97,9 @@ def propagates_lines(
 
     @wraps(transform)
     def run_pass(subject: _Subject, /, *arguments: _P.args, **named: _P.kwargs) -> _Result:
+        table = ambient.table
+        if table is not None and ambient.origins is not None and table.functions.issuperset(_functions_in(subject)):
+            return transform(subject, *arguments, **named)  # the enclosing pass does all of this
         with propagating_lines(_functions_in(subject)) as lines:
             result = transform(subject, *arguments, **named)
             for function in _functions_in(result):

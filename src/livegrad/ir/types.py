@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, dataclass_transform
 
 import numpy as np
 
 from livegrad.diagnostics import NotANumberError, UsageError, caller_origin
 from livegrad.ir.bfloat16 import BFLOAT16, narrow
+from livegrad.ir.cached_property import cached_property
 from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.interning import InternTable
 

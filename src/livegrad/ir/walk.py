@@ -5,7 +5,7 @@ All walks are iterative, so that the depth of a graph is unlimited.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from livegrad.diagnostics import SourceLocation
@@ -56,6 +56,12 @@ def nodes_of(function: Function) -> tuple[Node, ...]:
     return order
 
 
+def remember_nodes(function: Function, nodes: Sequence[Node]) -> None:
+    """Caches the result of `nodes_of` for a function whose nodes replace those of another graph, in its order."""
+    if len(set(nodes)) == len(nodes):  # otherwise two nodes became one, and the order may be another
+        function.__dict__["_nodes"] = tuple(nodes)
+
+
 def rebuild(node: Node, operands: tuple[Node, ...]) -> Node:
     """Returns a node with the same op and attributes, but other operands."""
     if operands == node.operands:  # nodes compare by identity
@@ -88,8 +94,18 @@ def rewrite_all(
     locations: Mapping[Node, tuple[SourceLocation, ...]] | None = None,
 ) -> dict[Node, Node]:
     """Like `rewrite`, but returns the replacement of every node."""
+    order = toposort(roots, stop=replacements.__contains__ if replacements else None)
+    return rewrite_in_order(order, rule, replacements, locations)
+
+
+def rewrite_in_order(
+    order: Iterable[Node],
+    rule: Callable[[Node], Node | None],
+    replacements: Mapping[Node, Node] | None = None,
+    locations: Mapping[Node, tuple[SourceLocation, ...]] | None = None,
+) -> dict[Node, Node]:
+    """`rewrite_all` for nodes of which each comes after its operands."""
     rewritten: dict[Node, Node] = {} if replacements is None else dict(replacements)
-    order = toposort(roots, stop=rewritten.__contains__ if rewritten else None)
     changes = rule is not keep
     keeps_types = not changes and all(old.type is new.type for old, new in rewritten.items())
     with originating_from(()) as current:

@@ -54,8 +54,6 @@ def inline_small_calls(module: Module) -> Module:
 
     For backends that can call pure functions (`is_pure`).
     """
-    if not uses_any(module.functions, (call,)):
-        return module
     order = reachable_functions(module.functions)
     try:
         return _inline_module(module, order, frozenset(), max(SMALL, _count_nodes(order) * 5 // 4))

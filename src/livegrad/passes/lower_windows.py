@@ -18,19 +18,19 @@ from livegrad.ops.window_taps import has_few_taps
 from livegrad.ops.windows import arg_reduce_window, put_window, reduce_window, take_window
 from livegrad.passes.expand import expand_ops
 
-_WINDOW_REDUCTIONS = (reduce_window, arg_reduce_window, take_window, put_window)
+WINDOW_REDUCTIONS = (reduce_window, arg_reduce_window, take_window, put_window)
 
 
 def lower_windows(function: Function) -> Function:
     """Expands window reductions into reductions of views, and makes the padding of convolutions explicit."""
     ops = {node.op for node in nodes_of(function)}
-    if not ops.isdisjoint(_WINDOW_REDUCTIONS):
+    if not ops.isdisjoint(WINDOW_REDUCTIONS):
         function = expand_ops(function, _is_lowered)
     return _pad_images(function) if convolve in ops else function
 
 
 def _is_lowered(node: Node) -> bool:
-    if node.op not in _WINDOW_REDUCTIONS:
+    if node.op not in WINDOW_REDUCTIONS:
         return False
     assert isinstance(node.type, Tensor)
     return node.type.element.kind != "complex" and has_few_taps(node)

@@ -18,13 +18,11 @@ from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.movement import iota
 from livegrad.ops.rules import is_zero_node
-from livegrad.passes.functions import count_uses, rewrite_functions, rewrite_to_fixpoint, uses_any
+from livegrad.passes.functions import count_uses, rewrite_functions, rewrite_to_fixpoint
 
 
 def merge_updates(function: Function) -> Function:
     """Merges additions by index in a function and in its nested functions."""
-    if not uses_any([function], (scatter_add,)):
-        return function
     merged = rewrite_functions(Module((function,)), lambda inner: rewrite_to_fixpoint(inner, _next_change))
     return merged.functions[0]
 

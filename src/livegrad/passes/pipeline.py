@@ -18,6 +18,7 @@ from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.text import print_module
 from livegrad.ir.verify import verify_module
+from livegrad.ir.walk import ops_below
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Pass:
 
     run: Callable[..., Module]
     name: str = ""  # default: the name of `run`
+    needs: frozenset[Op] = frozenset()  # has nothing to do unless the module has one of these ops; empty: it may
     removes: frozenset[Op] = frozenset()
     targets: frozenset[str] | None = None  # the devices that it runs for; None: all
     optional: bool = False  # an optimisation that `Target.without` can disable
@@ -84,19 +86,26 @@ def run_passes(
     """Runs all passes on a module. `trace` is called with the name and output of each pass."""
     verify_module(module, allow_inputs=True)
     removed: frozenset[Op] = frozenset()
+    ops = _ops_of(module)
     for step in passes:
         removed |= step.removes
-        try:
-            result = step.run(module, sizes or {}) if step.binds else step.run(module)
-        except Exception as error:
-            error.add_note(f"in pass `{step.name}`")
-            raise
-        if result is not module or step.removes:
-            _verify_after(step, module, result, removed)
-        module = result
+        if not step.needs or not step.needs.isdisjoint(ops):
+            try:
+                result = step.run(module, sizes or {}) if step.binds else step.run(module)
+            except Exception as error:
+                error.add_note(f"in pass `{step.name}`")
+                raise
+            if result is not module or step.removes:
+                _verify_after(step, module, result, removed)
+                module, ops = result, _ops_of(result)
         if trace is not None:
             trace(step.name, module)
     return module
+
+
+def _ops_of(module: Module) -> frozenset[Op]:
+    """The ops of the functions of a module and of all functions they use."""
+    return frozenset().union(*map(ops_below, module.functions))
 
 
 def _verify_after(step: Pass, before: Module, after: Module, removed: frozenset[Op]) -> None:

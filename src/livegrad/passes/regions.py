@@ -23,7 +23,7 @@ from livegrad.state import Owned
 _LEADING: dict[Op, int] = {call: 0, recompute_call: 0, cond: 1, switch: 1, for_loop: 1, while_loop: 0, map_: 0}
 REGIONS = frozenset(_LEADING)
 LOOPS = frozenset((for_loop, while_loop))
-BRANCHES = (cond, switch)
+BRANCHES = frozenset((cond, switch))
 _T = TypeVar("_T")
 
 

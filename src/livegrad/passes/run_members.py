@@ -13,7 +13,7 @@ from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.walk import ops_in
 from livegrad.ops.members import call_in_turn, call_together, members_call
-from livegrad.passes.functions import rewrite_functions, uses_any
+from livegrad.passes.functions import rewrite_functions
 
 
 @propagates_lines
@@ -29,9 +29,6 @@ def run_members_together(module: Module) -> Module:
 
 
 def _resolve(module: Module, call: Callable[[Node], Node]) -> Module:
-    if not uses_any(module.functions, {members_call}):
-        return module
-
     def rewrite(function: Function) -> Function:
         if members_call not in ops_in(function):
             return function

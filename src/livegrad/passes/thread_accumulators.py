@@ -18,15 +18,13 @@ from livegrad.ops.control import cond, for_loop, switch
 from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import scatter_add
 from livegrad.ops.rules import is_zero_node
-from livegrad.passes.functions import count_uses, rewrite_functions, rewrite_to_fixpoint, uses_any
+from livegrad.passes.functions import count_uses, rewrite_functions, rewrite_to_fixpoint
 
 _BRANCHES = (cond, switch)
 
 
 def thread_accumulators(function: Function) -> Function:
     """Threads tensor accumulators through the loops and branches of a function and of its nested functions."""
-    if not uses_any([function], (for_loop,)):
-        return function
     threaded = rewrite_functions(Module((function,)), lambda inner: rewrite_to_fixpoint(inner, _next_change))
     return threaded.functions[0]
 

@@ -36,7 +36,7 @@ _SINGULAR, _INDEFINITE = "Singular matrix", "Matrix is not positive definite"
 
 def unroll_small_solves(function: Function) -> Function:
     """Replaces factorisations of many small matrices by maps."""
-    return _build_maps(function) if not ops_in(function).isdisjoint(_UNROLLED) else function
+    return _build_maps(function) if not ops_in(function).isdisjoint(UNROLLED) else function
 
 
 @propagates_lines
@@ -45,7 +45,7 @@ def _build_maps(function: Function) -> Function:
 
 
 def _unroll(node: Node) -> Node | None:
-    compute = _UNROLLED.get(node.op)
+    compute = UNROLLED.get(node.op)
     if compute is None or not _is_small_and_many(node):
         return None
     types = [_matrix_type(operand) for operand in node.operands]
@@ -187,7 +187,7 @@ def _factorise(node: Node, rows: Rows) -> Rows:
     return factor
 
 
-_UNROLLED: dict[Op, Callable[..., Rows]] = {
+UNROLLED: dict[Op, Callable[..., Rows]] = {
     solve: _solve,
     triangular_solve: _solve_triangular,
     inv: _invert,

@@ -7,9 +7,9 @@ backends compile them. Extents and strides are not part of a kernel, so that one
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, NamedTuple
 
+from livegrad.ir.cached_property import cached_property
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar
 

@@ -299,6 +299,8 @@ def root_kind(node: Node) -> GroupKind | None:
 
 
 def _tensor_kind(node: Node) -> GroupKind | None:
+    if node.op.elementwise:
+        return None
     if node.op in (reduce, arg_reduce):
         return "fused"
     if node.op in (cumulative, recurrence):
@@ -309,7 +311,7 @@ def _tensor_kind(node: Node) -> GroupKind | None:
         return "view"
     if node.op in UPDATES:
         return _write_kind(node)
-    if not isinstance(node.type, Tensor) or node.op.elementwise or node.op in (*_READS, pad, parameter_op):
+    if not isinstance(node.type, Tensor) or node.op in (*_READS, pad, parameter_op):
         return None
     return None if node.op.name in _MOVES else "host"
 
@@ -372,8 +374,13 @@ def is_storable(type: Type) -> bool:
     return isinstance(type, Scalar | Vector | Matrix | Tensor)
 
 
-@lru_cache(maxsize=4096)
 def _holds_complex(type: Type) -> bool:
+    element = type.element if isinstance(type, Tensor) else type
+    return element.kind == "complex" if isinstance(element, Scalar) else _has_complex_member(type)
+
+
+@lru_cache(maxsize=4096)
+def _has_complex_member(type: Type) -> bool:
     return any(isinstance(inner, Scalar) and inner.kind == "complex" for inner in inner_types(type))
 
 

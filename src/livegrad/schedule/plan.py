@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
 from typing import Literal, NamedTuple
 
 from livegrad.diagnostics import CompileError, SourceLocation
+from livegrad.ir.cached_property import cached_property
 from livegrad.ir.node import Function
 from livegrad.ir.op import Op
 from livegrad.ir.text import print_function

@@ -169,7 +169,7 @@ class Jitted:
             results = run_on_data_device(entry.function, arrays)
         else:
             results = entry.plan.run(arrays)
-            if not entry.has_fast_call and (not entry.is_for_sizes or entry.runs.times):
+            if not entry.has_fast_call and entry.runs.times:  # not in the first run: the signature may not recur
                 self._add_fast_call(entry, structure, parts)
         entry.runs.times += 1
         return wrap_results(entry, results)

@@ -40,7 +40,6 @@ class Entry:
     plan: CompiledPlan
     runs: RepeatedRun  # for `lg.stats()`
     has_fast_call: bool = False  # whether a fast call exists or is impossible
-    is_for_sizes: bool = False  # whether it comes from a template, for sizes that may not recur
 
     @cached_property
     def function(self) -> Function:

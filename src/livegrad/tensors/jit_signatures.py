@@ -58,7 +58,7 @@ class TracedSignature:
         return Entry(
             make_function or (lambda: self.function),
             self.function.result_types if result_types is None else result_types,
-            self.captures, self.captured_handles, self.structure, plan, runs, is_for_sizes=make_function is not None,
+            self.captures, self.captured_handles, self.structure, plan, runs,
         )  # fmt: skip
 
 

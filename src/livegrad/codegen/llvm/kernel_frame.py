@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Literal
 
 from livegrad.codegen.llvm import vector_memory
@@ -16,6 +16,7 @@ from livegrad.codegen.llvm.function_body import needs_mask
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.metadata import STATUS, LoopMetadata
 from livegrad.codegen.llvm.registers import NodeValue, Register, TensorReference, llvm_element, pointer
+from livegrad.ir.cached_property import cached_property
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import Scalar, bool_, i64

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from livegrad.codegen.check_sites import Site
 from livegrad.codegen.llvm import tapes
@@ -23,6 +22,7 @@ from livegrad.codegen.llvm.registers import Register, llvm_type
 from livegrad.codegen.llvm.stages import Stages
 from livegrad.codegen.llvm.tape_runtime import TOO_MUCH, runtime_module
 from livegrad.codegen.llvm.vector_math import MATH_FUNCTIONS, math_function_name
+from livegrad.ir.cached_property import cached_property
 from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import SCALARS, i64

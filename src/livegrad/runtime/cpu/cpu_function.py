@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from livegrad.compiler import Compilation, lower
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.cached_property import cached_property
 from livegrad.ir.node import Function
 from livegrad.ir.size_guards import SizeGuards
 from livegrad.runtime.arguments import TapeArgument

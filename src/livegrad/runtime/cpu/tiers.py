@@ -15,11 +15,11 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, get_args
 
 from livegrad.codegen.llvm.kernel_module import KernelText, module_text
 from livegrad.diagnostics import UsageError
+from livegrad.ir.cached_property import cached_property
 from livegrad.runtime.cpu.math_library import MathRequest, math_imports
 from livegrad.runtime.cpu.native.compile_thread import PendingModule, is_idle
 from livegrad.runtime.cpu.native.llvm_jit import (

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_changes
-from functools import cached_property
 from math import prod
 from typing import Any, Literal, NamedTuple
 
+from livegrad.ir.cached_property import cached_property
 from livegrad.ir.leaves import constant_op, parameter_op
 from livegrad.ir.op import Op
 from livegrad.ir.walk import nodes_of, ops_below, reachable_functions

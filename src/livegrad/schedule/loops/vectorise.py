@@ -229,7 +229,8 @@ def _reduces_across(nest: LoopNest) -> bool:
 def _registers(nest: LoopNest, nodes: Sequence[Node]) -> int:
     """The number of registers for each value in code without loops."""
     kernel = nest.kernel
-    calls = [node.op.cost for node in nodes if (node.op.llvm or {}).get("float", "").startswith("math:")]
+    math = {op for op in nest.ops if op.llvm is not None and op.llvm.get("float", "").startswith("math:")}
+    calls = [node.op.cost for node in nodes if node.op in math]
     if calls and sum(calls) > MATH_SHARE * sum([node.op.cost for node in nodes]):
         has_few_accesses = len(kernel.reads) + len(kernel.outputs) <= MANY_PORTS
         return 2 if len(nodes) > LONG_KERNEL else 8 if len(calls) > MANY_MATH_CALLS and has_few_accesses else 4

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
+from livegrad.ir.cached_property import cached_property
 from livegrad.ir.types import Scalar
 
 
