@@ -13,12 +13,19 @@ from livegrad.ir.types import Type
 from livegrad.ir.walk import keep, remember_nodes, rewrite, rewrite_in_order, substitute, toposort
 
 
-def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) -> Function:
-    """Creates a closed function of `inputs`. These may be any nodes; they become the parameters by position."""
-    parameters = tuple([parameter(index, node.type) for index, node in enumerate(inputs)])
-    replacements = dict(zip(inputs, parameters, strict=True))
-    order = toposort(results, stop=replacements.__contains__)
+def make_function(
+    name: str, inputs: Sequence[Node], results: Sequence[Node], order: Sequence[Node] | None = None
+) -> Function:
+    """Creates a closed function of `inputs`. These may be any nodes; they become the parameters by position.
+
+    `order` is `toposort` of the results up to the inputs, if the caller has it.
+    """
+    if order is None:
+        order = toposort(results, stop=set(inputs).__contains__)
     with propagating_lines(()) as lines:
+        # Here, so that nothing searches for their lines: functions share parameters.
+        parameters = tuple([parameter(index, node.type) for index, node in enumerate(inputs)])
+        replacements = dict(zip(inputs, parameters, strict=True))
         rewritten = rewrite_in_order(order, keep, replacements)
         for node in rewritten:
             if node.op is parameter_op and node not in replacements:
@@ -58,9 +65,19 @@ def trace_open(
     Returns the function and the captured nodes, which a caller passes as the additional arguments.
     """
     inputs = tuple(input_node(Key(f"argument{index}"), type) for index, type in enumerate(types))
-    results = call_with_nodes(callable, inputs)
-    captures = captured_values(inputs, results)
-    return make_function(name or name_of(callable), inputs + captures, results), captures
+    return close_function(name or name_of(callable), inputs, call_with_nodes(callable, inputs))
+
+
+def close_function(
+    name: str,
+    inputs: Sequence[Node],
+    results: Sequence[Node],
+    can_be_passed: Callable[[Node], bool] | None = None,
+) -> tuple[Function, tuple[Node, ...]]:
+    """Creates a function of the inputs and of the outer values that it captures (`captured_values`); returns both."""
+    order = toposort(results, stop=set(inputs).__contains__)
+    captures = _captures_in(order, inputs, results, can_be_passed)
+    return make_function(name, (*inputs, *captures), results, None if captures else order), captures
 
 
 def name_of(callable: Callable[..., Any]) -> str:
@@ -87,8 +104,16 @@ def captured_values(
 
     Values that the caller cannot pass (`can_be_passed`) are recomputed inside from values that it can pass.
     """
+    return _captures_in(toposort(results, stop=set(inputs).__contains__), inputs, results, can_be_passed)
+
+
+def _captures_in(
+    order: Sequence[Node],
+    inputs: Sequence[Node],
+    results: Sequence[Node],
+    can_be_passed: Callable[[Node], bool] | None,
+) -> tuple[Node, ...]:
     inner_nodes: set[Node] = set(inputs)
-    order = toposort(results, stop=set(inputs).__contains__)
     outer: set[Node] = set()
     for node in order:
         if node in inner_nodes:

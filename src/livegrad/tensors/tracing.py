@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.ir.function import captured_values, make_function
+from livegrad.ir.function import close_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Scalar, Type
@@ -160,8 +160,7 @@ def close(
     """
     leaves, structure = flatten(result)
     results = tuple(result_node(leaf, name) for leaf in leaves)
-    captures = captured_values(inputs, results, can_be_passed)
-    return Traced(make_function(name, (*inputs, *captures), results), captures, structure)
+    return Traced(*close_function(name, inputs, results, can_be_passed), structure)
 
 
 def result_node(leaf: Any, name: str) -> Node:

@@ -334,8 +334,8 @@ def _parameter_type(spec: InputSpec, input_type: InputType) -> Type:
 
 def _make_closed_function(results: tuple[Node, ...], inputs: Sequence[Node], name: str) -> Specialized:
     """Makes the function of traced results. Features become operands; tensors created inside become constants."""
-    parameters = set(inputs)
-    leaves = [node for node in toposort(results) if node.op is input_op and node not in parameters]
+    parameters, order = set(inputs), toposort(results)
+    leaves = [node for node in order if node.op is input_op and node not in parameters]
     features = [leaf for leaf in leaves if isinstance(leaf.attribute("key"), FeatureKey)]
     data = [leaf for leaf in leaves if leaf not in features]
     for leaf in data:
@@ -346,5 +346,5 @@ def _make_closed_function(results: tuple[Node, ...], inputs: Sequence[Node], nam
                 help="make it a parameter, and set the pin",
             )
     constants = tuple(np.array(wrap(leaf).numpy(), order="C") for leaf in data)
-    closed = make_function(name, (*inputs, *features, *data), results)
+    closed = make_function(name, (*inputs, *features, *data), results, order)
     return Specialized(closed, tuple(map(feature_of, features)), constants)
