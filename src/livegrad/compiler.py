@@ -83,6 +83,7 @@ from livegrad.schedule.loops.device import (
 from livegrad.schedule.loops.divergence import share_lockstep
 from livegrad.schedule.loops.expand import expand_without_code
 from livegrad.schedule.loops.interchange import interchange_transposed
+from livegrad.schedule.loops.narrow_positions import narrow_positions
 from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowTile, for_cpu, for_device
 from livegrad.schedule.loops.parallel_loops import parallelise_loops
 from livegrad.schedule.loops.skew_and_jam import skew_and_jam
@@ -230,6 +231,7 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
         LoopPass(tile_transposed_reads, optional=True),
         LoopPass(batch_rows),
         LoopPass(choose_index_width),
+        LoopPass(narrow_positions, optional=True),
         LoopPass(choose_launch),
         LoopPass(expand_without_code),
     ),
@@ -240,7 +242,7 @@ OPTIONAL = (
     *("fuse", "fuse_siblings", "guard_padded_loads", "store_repeated"),
     *(step.name for step in (*VALUE_PASSES, *PLAN_PASSES, *LOOP_PASSES["cpu"]) if step.optional),
 )
-OPTIONAL_ON_DEVICES = tuple(step.name for step in LOOP_PASSES["cuda"] if step.optional)
+OPTIONAL_ON_DEVICES = ("select_parts", *(step.name for step in LOOP_PASSES["cuda"] if step.optional))
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ becomes a placeholder node, and the stage bodies are functions of these placehol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple, Protocol
@@ -19,21 +19,24 @@ from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Array, Scalar, Struct, Tensor, Tuple, Type, components, i64, shape_of
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import get, make, member
-from livegrad.ops.assignment import assign
-from livegrad.ops.comparison import equal, greater_equal, less
-from livegrad.ops.control import check, component_shape, map_
+from livegrad.ops.control import component_shape, map_
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import mod, select
-from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup, lookup_or
-from livegrad.ops.movement import iota, pad, sizes
+from livegrad.ops.movement import concatenate, iota, pad
 from livegrad.ops.rules import zero
 from livegrad.ops.sorting import searchsorted
 from livegrad.ops.tape import unwritten
-from livegrad.schedule.indexed_writes import ElementSelect, as_element_select, index_into_update
+from livegrad.schedule.chosen_elements import (
+    pad_source_index,
+    part_indices,
+    select_padding,
+    select_part,
+    select_written,
+)
+from livegrad.schedule.indexed_writes import as_element_select, index_into_update
 from livegrad.schedule.kernel import Source
 from livegrad.schedule.plan import Buffer
-from livegrad.schedule.views import Affine, Index, bound_index, compose_affine, operand_index
+from livegrad.schedule.views import Affine, Index, operand_index
 
 
 class NotAligned(Exception):
@@ -202,9 +205,12 @@ class Expressions:
             return [(base, point), (updates, at), *((indices[d], at) for d in choice.indexed_dimensions)]
         if node.op is pad:
             source, fill = node.operands
-            source_index, scalar_point = self._pad_source_index(node, point.element_index), self._point(())
+            source_index, scalar_point = pad_source_index(node, point.element_index), self._point(())
             from_source = [] if source_index is None else [(source, self._point(source_index))]
             return [*from_source, (fill, scalar_point)]
+        if node.op is concatenate:
+            parts = zip(node.operands, part_indices(node, point.element_index), strict=True)
+            return [(part, self._point(at)) for part, at in parts if at is not None]
         index = operand_index(node, point.element_index)
         if index is None:
             raise CompileError(f"`{node.op.name}` cannot be part of a kernel", where=node.origin)
@@ -223,73 +229,12 @@ class Expressions:
         choice = as_element_select(node)
         if choice is not None:
             with originating_from(node.origins):
-                return self._select_written(node, choice, operands, index)
+                return select_written(node, choice, operands, index, self.position)
         if node.op is pad:
-            return self._select_padding(node, operands, index)
+            return select_padding(node, operands, index, self.position)
+        if node.op is concatenate:
+            return select_part(node, operands, index, self.position)
         return operands[0]
-
-    def _pad_source_index(self, node: Node, index: tuple[Index, ...]) -> tuple[Index, ...] | None:
-        """The index into the source of a pad, which may be out of bounds in the border; None if it always is."""
-        source_index: list[Index] = []
-        lows, highs = node.attribute("low"), node.attribute("high")
-        for item, low, high, size in zip(index, lows, highs, sizes(node.operands[0]), strict=True):
-            coordinate = compose_affine(item, -low, 1)
-            if isinstance(coordinate, Affine) and (low or high):
-                coordinate = bound_index(coordinate, size)
-                if coordinate is None:
-                    return None
-            source_index.append(coordinate)
-        return tuple(source_index)
-
-    def _select_padding(self, node: Node, operands: list[Node], index: tuple[Index, ...]) -> Node:
-        """The element of the source, or the padding value in the border."""
-        source_index = self._pad_source_index(node, index)
-        if source_index is None:
-            return operands[0]
-        (source, _), (value, fill) = node.operands, operands
-        positions = [self.position(item) for item in source_index]
-        if value.op is lookup_or and value.operands[2:] == tuple(positions):
-            # The lookup checks the bounds of its buffer; they are those of the source if the shapes are equal.
-            memory = value.operands[0]
-            if shape_of(memory.type) == shape_of(source.type):
-                return lookup_or(memory, fill, *positions)
-        inside: Node | None = None
-        for position, size, low, high in zip(
-            positions, shape_of(source.type), node.attribute("low"), node.attribute("high"), strict=True
-        ):
-            if low or high:
-                in_bounds = greater_equal(position, 0) & less(position, size)
-                inside = in_bounds if inside is None else inside & in_bounds
-        return value if inside is None else select(inside, value, fill)
-
-    def _select_written(
-        self, node: Node, choice: ElementSelect, operands: list[Node], index: tuple[Index, ...]
-    ) -> Node:
-        """An element after a write: the written value if all indices match, else the old value."""
-        before, value, *written_indices = operands
-        is_written: Node | None = None
-        for dimension, written_index in zip(choice.indexed_dimensions, written_indices, strict=True):
-            wide = written_index if written_index.type is i64 else cast(written_index, type=i64)
-            if constant_integer(wide) is None:
-                size = constant(shape_of(node.type)[dimension], i64)
-                inside = greater_equal(wide, 0) & less(wide, size)
-                wide = check(wide, inside, message=f"index out of range for axis {dimension}")
-            matches = equal(wide, self.position(index[dimension]))
-            is_written = matches if is_written is None else is_written & matches
-        for matches in self._region_conditions(node, choice, index):
-            is_written = matches if is_written is None else is_written & matches
-        after = value if node.op is assign else before + value
-        return after if is_written is None else select(is_written, after, before)
-
-    def _region_conditions(self, node: Node, choice: ElementSelect, index: tuple[Index, ...]) -> Iterator[Node]:
-        """The conditions under which an element is in the region that a write covers."""
-        dimensions = zip(choice.dimensions, choice.starts, choice.steps, shape_of(node.operands[1].type), strict=True)
-        for dimension, start, step, extent in dimensions:
-            if dimension is not None and extent != shape_of(node.type)[dimension]:
-                position = self.position(index[dimension])
-                yield greater_equal(position, start) & less(position, start + (extent - 1) * step + 1)
-                if step != 1:
-                    yield equal(mod(position - start, step), 0)
 
     def lookup_in(self, tensor: Node, indices: list[Node]) -> Node:
         """Reads a stored tensor by index; constant indices in bounds become a strided read."""

@@ -15,7 +15,7 @@ from typing import Literal
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, bf16, holds_tensor, inner_types
-from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ir.walk import nodes_of, ops_in, reachable_functions
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.assignment import UPDATES, assign
 from livegrad.ops.control import call, component_shape, cond, for_loop, map_, switch, while_loop
@@ -32,18 +32,13 @@ from livegrad.ops.sorting import searchsorted
 from livegrad.passes.in_place_loops import find_memory_operands, writes_in_place
 from livegrad.passes.regions import LOOPS
 from livegrad.schedule.indexed_writes import as_element_select, assigned_box, is_uniform
+from livegrad.schedule.target import Target
 
 GroupKind = Literal["fused", "scan", "place", "write", "loop", "host", "view"]
 Roots = dict[Node, GroupKind]  # in topological order
 ForcedKinds = dict[Node, GroupKind | None]  # likewise; None for nodes that can be part of another's expression
 CONTROL = (call, cond, switch, for_loop, while_loop)
-_BY_INDEX = (
-    lookup_or,
-    scatter_add,
-    assign,
-    searchsorted,
-    pad,
-)  # accesses by computed index that only CPU kernels support
+_WRITES_BY_INDEX = (scatter_add, assign, searchsorted)  # only CPU kernels write or search by computed index
 _READS = (lookup, lookup_or, searchsorted)  # these read a stored tensor
 _CHEAP_COST = 4.0  # additions per element that are recomputed rather than stored
 _SMALL_PART = 4  # writes to parts this many times smaller than the tensor are done in place
@@ -130,11 +125,13 @@ def find_chain_cuts(function: Function) -> set[Node]:
     return cuts
 
 
-def find_forced_kinds(function: Function, kernels_write_by_index: bool) -> ForcedKinds:
+def find_forced_kinds(function: Function, target: Target) -> ForcedKinds:
     """How each node except parameters must be computed. Users of objects that memory cannot hold run on the host."""
     kinds: ForcedKinds = {}
     objects: set[Node] = set()
-    in_place = _find_loops_in_place(function) if kernels_write_by_index else ()
+    writes_by_index = target.kernels_write_by_index
+    in_place = _find_loops_in_place(function) if writes_by_index else ()
+    selected = _find_cheap_concatenations(function) if target.uses("select_parts") and target.selects_parts else ()
     for node in nodes_of(function):
         if node in in_place:
             kinds[node] = None
@@ -143,7 +140,9 @@ def find_forced_kinds(function: Function, kernels_write_by_index: bool) -> Force
             kind = root_kind(node) if objects.isdisjoint(node.operands) else "host"
             if node.op is get and node.operands[0] in in_place:
                 kind = "loop"
-            if not kernels_write_by_index and node.op in _BY_INDEX and kind in (None, "write"):
+            if node in selected:
+                kind = None
+            if not writes_by_index and node.op in _WRITES_BY_INDEX and kind in (None, "write"):
                 kind = _kind_without_index(node)
             kinds[node] = kind
             if kind != "host":
@@ -154,9 +153,7 @@ def find_forced_kinds(function: Function, kernels_write_by_index: bool) -> Force
 
 
 def _kind_without_index(node: Node) -> GroupKind | None:
-    """How a target without access by computed index computes a node of `_BY_INDEX`."""
-    if node.op is pad:
-        return "place"
+    """How a target whose kernels do not write by computed index computes a node of `_WRITES_BY_INDEX`."""
     if assigned_box(node) is None:
         return "host"
     return None if is_uniform(node.operands[1]) else "place"
@@ -169,6 +166,33 @@ def _find_loops_in_place(function: Function) -> set[Node]:
         loops.difference_update(function.results)
         loops.difference_update([o for node in nodes_of(function) if node.op is not get for o in node.operands])
     return loops
+
+
+def _find_cheap_concatenations(function: Function) -> set[Node]:
+    """Concatenations whose elements cost little: kernels that use them select among the parts at each element.
+
+    The costs of nested ones multiply, so each is stored as soon as all its parts together cost more than a stored value
+    is worth.
+    """
+    if concatenate not in ops_in(function):
+        return set()
+    selected: set[Node] = set()
+    costs: dict[Node, float] = {}
+    for node in nodes_of(function):
+        cost = sum(costs[operand] for operand in node.operands) if _is_transparent(node) else 0.0
+        if node.op is concatenate:
+            cost += len(node.operands)
+            if cost <= _CHEAP_COST and not _uses_complex(node):
+                selected.add(node)
+            else:
+                cost = 0.0
+        costs[node] = max(cost + (node.op.cost if node.op.elementwise else 0.0), 0.25)
+    return selected
+
+
+def _is_transparent(node: Node) -> bool:
+    """Whether an element of a node is computed from elements of its operands, each time that it is used."""
+    return node.op in (concatenate, pad) or node.op.elementwise or node.op.name in _MOVES
 
 
 def _find_nested_concatenations(function: Function, kinds: ForcedKinds) -> list[Node]:

@@ -70,7 +70,7 @@ class PlanPass:
 def materialise(draft: Draft) -> None:
     """Decides what is materialised: required values, cuts in deep expressions, and often recomputed values."""
     function = draft.function
-    draft.forced = find_forced_kinds(function, draft.target.kernels_write_by_index)
+    draft.forced = find_forced_kinds(function, draft.target)
     draft.compared = find_compared_with_extrema(function)
     draft.materialised = find_chain_cuts(function) | draft.compared
     if draft.target.uses("write_in_place"):

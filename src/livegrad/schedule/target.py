@@ -22,6 +22,7 @@ class Target:
 
     name: str
     kernels_write_by_index: bool = False  # kernels scatter and search; otherwise the host does
+    selects_parts: bool = False  # kernels select among the parts of a concatenation; elsewhere, domains are split
     splits_long_columns: bool = False  # each thread takes a group of columns; elsewhere, threads share columns
     host_writes_views: bool = False  # host steps can write part of a buffer; device libraries need a whole buffer
     binds_loop_bodies: bool = False  # binds the plan of a loop body to memory once and runs it in each iteration

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from livegrad.codegen.c.dialect import Dialect
 from livegrad.codegen.c.expressions import cast, fits, has_expression
 from livegrad.codegen.c.line_writer import Writer
-from livegrad.codegen.c.operands import TapeReference, Text, Value
+from livegrad.codegen.c.operands import TapeReference, TensorReference, Text, Value
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Scalar, Tensor, Type, components, i64, scalar_of
+from livegrad.ir.types import Scalar, Tensor, Type, components, i32, i64, scalar_of
 from livegrad.ops.failing import constant_integer
 from livegrad.passes.expand import expand_ops
 
@@ -178,6 +178,14 @@ def _check(writer: Writer, node: Node, operands: list[Value]) -> Value:
     return operands[0]
 
 
+def _position(writer: Writer, tensor: TensorReference, operand: Node, value: Value, extent: str) -> tuple[str, str]:
+    """The text of an index, and the condition that it is in range."""
+    index, bits = writer.text(value, operand.type), 32 if tensor.short and operand.type is i32 else 64
+    if bits == 64 and operand.type is not i64 and constant_integer(operand) is None:
+        index = f"({writer.dialect.index}){index}"
+    return index, f"({writer.dialect.unsigned(bits)}){index} < {extent}"
+
+
 def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
     """A read by computed index; an index out of range is reported and reads no memory."""
     tensor = writer.tensor(operands[0], node.operands[0])
@@ -189,12 +197,11 @@ def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
     dimensions = zip(node.operands[1:], operands[1:], tensor.extents, tensor.strides, strict=True)
     for axis, (operand, value, extent, stride) in enumerate(dimensions):
         integer = constant_integer(operand)
-        index = writer.text(value, operand.type)
-        index = index if operand.type is i64 or integer is not None else f"({writer.dialect.index}){index}"
+        index, condition = _position(writer, tensor, operand, value, extent)
         is_inside = integer is not None and extent.isdigit() and 0 <= integer < int(extent)
         if writer.checks and not is_inside:
             if (index, extent) not in writer.inside:  # otherwise it has been checked before
-                condition = writer.condition(f"({writer.dialect.unsigned(64)}){index} < {extent}")
+                condition = writer.condition(condition)
                 writer.report(f"!{condition}", f"index out of range for axis {axis}", node.origin)
                 writer.inside[index, extent] = condition
             inside.append(writer.inside[index, extent])
@@ -202,6 +209,23 @@ def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
     text = writer.dialect.load_expression(f"{tensor.pointer}[{' + '.join(terms) or 0}]", tensor.element)
     if inside:
         text = f"({' && '.join(inside)} ? {text} : {writer.dialect.literal(0, tensor.element)})"
+    return writer.bind(Text(text, node.type, plain=False), node.type)
+
+
+def _lookup_or(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    """A read by computed index; an index out of range reads no memory and gives another value."""
+    tensor = writer.tensor(operands[0], node.operands[0])
+    otherwise = writer.text(operands[1], node.type)
+    inside, terms = [], []
+    for operand, value, extent, stride in zip(
+        node.operands[2:], operands[2:], tensor.extents, tensor.strides, strict=True
+    ):
+        index, condition = _position(writer, tensor, operand, value, extent)
+        inside.append(condition)
+        terms.append(index if stride == "1" else f"{index} * {stride}")
+    text = writer.dialect.load_expression(f"{tensor.pointer}[{' + '.join(terms) or 0}]", tensor.element)
+    if inside:
+        text = f"({' && '.join(inside)} ? {text} : {otherwise})"
     return writer.bind(Text(text, node.type, plain=False), node.type)
 
 
@@ -285,6 +309,7 @@ RULES: dict[str, Rule] = {
     "detach": lambda writer, node, operands: operands[0],
     "check": _check,
     "lookup": _lookup,
+    "lookup_or": _lookup_or,
     "call": _call,
     "cond": _cond,
     "switch": _switch,

@@ -36,6 +36,7 @@ class TensorReference:
     element: Scalar
     extents: tuple[str, ...]
     strides: tuple[str, ...]
+    short: bool = False  # whether extents and offsets have 32 bits
 
 
 @dataclass(frozen=True, slots=True)

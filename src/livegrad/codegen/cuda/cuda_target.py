@@ -19,4 +19,6 @@ def _reads_permuted(node: Node, operand: Node) -> bool:
     return node.op is matmul and len(axes) - 1 in axes[-2:]
 
 
-CUDA = Target("cuda", binds_loop_bodies=True, lacks_code=_lacks_code, reads_permuted=_reads_permuted)
+CUDA = Target(
+    "cuda", selects_parts=True, binds_loop_bodies=True, lacks_code=_lacks_code, reads_permuted=_reads_permuted
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from livegrad.codegen.c.operands import TensorReference, Text, Value
 from livegrad.codegen.cuda.kernel_values import KERNELS, memory_type
 from livegrad.codegen.cuda.kernel_writer import KernelWriter
-from livegrad.ir.types import i64
+from livegrad.ir.types import i32, i64
 from livegrad.schedule.kernel import Sink, Stage, StridedAccess
 from livegrad.schedule.loops.cost_model import COLUMNS
 from livegrad.schedule.loops.device import repeated_reads, scratch_output
@@ -87,11 +87,13 @@ class KernelAccesses:
         """The arguments of a stage's body; with `reload`, loaded from memory once more."""
         writer, kernel = self.writer, self.kernel
         arguments: list[Value] = []
-        for source in stage.sources:
+        leading = len(stage.body.parameters) - len(stage.sources)
+        for parameter, source in zip(stage.body.parameters[leading:], stage.sources, strict=True):
             number = source.number
             match source.kind:
                 case "index":
-                    arguments.append(Text(f"(long long){[*self.domain, *self.inner][number]}", i64))
+                    index = [*self.domain, *self.inner][number]
+                    arguments.append(Text(index, i32) if parameter.type is i32 else Text(f"(long long){index}", i64))
                 case "read":
                     port = kernel.reads[number]
                     strides = self.nest.reads[number].strides
@@ -114,9 +116,13 @@ class KernelAccesses:
     def _indexed_buffer(self, number: int) -> TensorReference:
         buffer = self.kernel.indexed_buffers[number]
         pointer = self.slot(f"whole{number}", f"const {memory_type(buffer.element)}*")
-        extents = tuple(self.slot(f"whole{number}_extent{d}") for d in range(buffer.rank))
-        strides = tuple(self.slot(f"whole{number}_stride{d}") for d in range(buffer.rank))
-        return TensorReference(pointer, buffer.element, extents, strides)
+        short = self.nest.index == "int"
+        width = "(row_index)" if short else ""
+        extents = tuple(width + self.slot(f"whole{number}_extent{d}") for d in range(buffer.rank))
+        strides = [width + self.slot(f"whole{number}_stride{d}") for d in range(buffer.rank)]
+        if self.nest.contiguous_buffers[number]:
+            strides[-1] = "1"
+        return TensorReference(pointer, buffer.element, extents, tuple(strides), short)
 
     def _scalar_argument(self, number: int) -> Text:
         type = self.kernel.scalar_arguments[number]

@@ -144,6 +144,10 @@ def choose_index_width(nest: LoopNest) -> LoopNest:
     reach = [
         sum(abs(s) * (n - 1) for s, n in zip(strides_of_access, sizes, strict=False)) for strides_of_access in strides
     ]
+    reach += [
+        sum(abs(s) * n for s, n in zip(buffer.strides, buffer.shape, strict=True))
+        for buffer in nest.step.indexed_buffers
+    ]
     counts = (prod(nest.dimensions.domain), prod(nest.dimensions.inner))
     return nest.replace(index="int" if max([*counts, *reach], default=0) < SHORT_INDEX else "long long")
 

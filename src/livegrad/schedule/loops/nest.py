@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from livegrad.ir.cached_property import cached_property
 from livegrad.ir.leaves import constant_op, parameter_op
 from livegrad.ir.op import Op
+from livegrad.ir.types import i32
 from livegrad.ir.walk import nodes_of, ops_below, reachable_functions
 from livegrad.ops.assignment import indices_of
 from livegrad.schedule.kernel import Kernel, Stage
@@ -138,6 +139,20 @@ class LoopNest:
     def dimensions(self) -> Dimensions:
         """The simplified dimensions of the step, over which code loops."""
         return loop_dimensions(self.step)
+
+    @property
+    def contiguous_buffers(self) -> tuple[bool, ...]:
+        """For each indexed buffer, whether elements along its last dimension are contiguous."""
+        return tuple([buffer.strides[-1:] == (1,) for buffer in self.step.indexed_buffers])
+
+    @property
+    def has_short_positions(self) -> bool:
+        """Whether positions of reads are computed with 32 bits."""
+        return any(
+            source.kind == "index" and parameter.type is i32
+            for stage in self.kernel.stages
+            for source, parameter in zip(stage.sources[::-1], stage.body.parameters[::-1], strict=False)
+        )
 
     @cached_property
     def ops(self) -> frozenset[Op]:
@@ -271,6 +286,7 @@ class LoopNest:
             self.vector_bytes,
             self.by_value,
             self.index,
+            not self.vector_bytes and self.contiguous_buffers,
             self.heavy,
             self.kept_points and (self.kept_points, self.rows.step, self.whole_rows),
             self.tiled_reads,
@@ -309,7 +325,9 @@ class LoopNest:
         notes += [] if self.memories is None else ["scalar loops, optimised by LLVM"]
         notes += self.loop_notes
         if not self.vector_bytes:
-            notes += [f"indices: {self.index}", *(["registers: many, so fewer threads"] if self.heavy else [])]
+            notes += [f"indices: {self.index}"]
+            notes += ["positions: 32 bits"] if self.has_short_positions else []
+            notes += ["registers: many, so fewer threads"] if self.heavy else []
         return notes
 
 
