@@ -782,6 +782,23 @@ def whitened_points(lib: Any, x: Any, y: Any) -> Any:
     return lib.sum(points * lib.linalg.solve(spread, points), axis=(1, 2))
 
 
+# --- unroll_short_axes: pairs of points ---
+
+
+def screened_forces(lib: Any, x: Any, y: Any) -> Any:
+    points = x[:, :2]
+    offsets = points[None, :, :] - points[:, None, :]
+    distances = lib.sqrt(lib.sum(offsets**2, axis=-1) + 0.01)
+    return lib.sum(offsets * (lib.exp(-distances) / distances)[:, :, None], axis=1)
+
+
+def soft_assignments(lib: Any, x: Any, y: Any) -> Any:
+    """The mean squared distance of each point to 64 centres, weighted by nearness."""
+    squares = lib.sum((lib.reshape(x, (-1, 1, 4)) - lib.reshape(y[:64, :4], (1, -1, 4))) ** 2, axis=-1)
+    weights = lib.exp(-squares)
+    return lib.sum(weights * squares, axis=1) / lib.sum(weights, axis=1)
+
+
 PROGRAMS: dict[str, tuple[Program, ...]] = {
     "fuse": (polar, moments),
     "fuse_siblings": (coupled_waves, split_signal),
@@ -797,6 +814,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "select_by_insertion": (nearest_numbers, sparse_rows),
     "interchange_point_loops": (rotations, palette_colours),
     "unroll_small_matmuls": (covariances, projections),
+    "unroll_short_axes": (screened_forces, soft_assignments),
     "unroll_small_solves": (small_inverses, whitened_points),
     "split_at_concatenations": (advection, clamped_differences),
     "thread_accumulators": (sum_of_squares_gradient, neighbours_gradient),

@@ -65,6 +65,7 @@ from livegrad.passes.thread_accumulators import thread_accumulators
 from livegrad.passes.transform_last_axes import transform_last_axes
 from livegrad.passes.unfold_convolutions import unfold_convolutions
 from livegrad.passes.unguard_invariants import unguard_invariants
+from livegrad.passes.unroll_short_axes import unroll_short_axes
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
 from livegrad.passes.unroll_small_solves import UNROLLED, unroll_small_solves
 from livegrad.schedule.draft import Draft
@@ -160,6 +161,7 @@ VALUE_PASSES = (
     Pass(on_functions(scalarise_loops), needs=LOOPS | BRANCHES, targets=_CPU, optional=True),
     Pass(on_functions(interchange_elementwise_loops), needs=_COUNTED_LOOPS, targets=_CPU, optional=True),
     Pass(on_functions(unroll_small_matmuls), needs=_PRODUCTS, targets=_CPU, optional=True),
+    Pass(on_functions(unroll_short_axes), needs=frozenset({reduce}), targets=_CPU | {"cuda"}, optional=True),
     Pass(on_functions(unroll_small_solves), needs=frozenset(UNROLLED), targets=_CPU | {"cuda"}, optional=True),
     Pass(on_functions(select_by_insertion), needs=frozenset({top_positions}), targets=_CPU, optional=True),
     Pass(on_functions(split_stacks), needs=frozenset({concatenate}), targets=_CPU, optional=True),

@@ -59,14 +59,14 @@ def test_passes_come_in_this_order() -> None:
     last = ["lower_windows", "scalarise_maps", "push_transpose_through_matmul", "share_row_reductions"]
     cuda = ["expand_unsupported", "unguard_invariants", "transform_last_axes", "split_complex"]
     cuda += ["reduce_integer_matmuls", "thread_accumulators", "merge_updates"]
-    cuda += ["simplify_tapes", "sum_products_after_loops", "unroll_small_solves"]
+    cuda += ["simplify_tapes", "sum_products_after_loops", "unroll_short_axes", "unroll_small_solves"]
     assert names(CUDA) == [*first, *bound, *cuda, *last]
     first = ["differentiate", "run_members_in_turn", *first[1:3], "inline_small_calls", *first[4:]]
     loops = ["thread_accumulators", "merge_updates", "simplify_tapes", "sum_products_after_loops", "lower_tapes"]
     loops += ["interchange_point_loops", "loop_over_elements", "scalarise_loops", "interchange_elementwise_loops"]
     products = ["widen_half_matmuls", "unfold_convolutions", "reduce_integer_matmuls"]
-    cpu = ["unguard_invariants", "split_complex", *products, *loops, "unroll_small_matmuls", "unroll_small_solves"]
-    cpu += ["select_by_insertion", "split_stacks", "split_at_concatenations"]
+    cpu = ["unguard_invariants", "split_complex", *products, *loops, "unroll_small_matmuls", "unroll_short_axes"]
+    cpu += ["unroll_small_solves", "select_by_insertion", "split_stacks", "split_at_concatenations"]
     assert names(CPU) == [*first, *bound, *cpu, *last]
     assert [step.name for step in PLAN_PASSES] == [
         *("materialise", "fuse", "order_for_memory", "assign_buffers", "write_in_place", "build_steps"),

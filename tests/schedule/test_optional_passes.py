@@ -126,6 +126,9 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
         0, 5, lambda i, s: lg.sum(s, axis=0) * 0.1 + lg.sin(s), lg.reshape(x, (2, -1))
     ),
     "unroll_small_matmuls": lambda x: (lambda m: m @ lg.matrix_transpose(m))(lg.reshape(x, (-1, 2, 2))),
+    "unroll_short_axes": lambda x: (lambda d: lg.sum(d / (1.0 + lg.sum(d * d, axis=-1, keepdims=True)), axis=1))(
+        x[None, :, :3] - x[:, None, :3]
+    ),
     "select_by_insertion": lambda x: lg.top_k(lg.astype(100.0 * x, lg.int16), 3)[0],
     "split_stacks": lambda x: (lambda s: s[0] * s[1] + lg.max(s))(lg.stack([lg.sin(x), lg.cos(x)]) * 2.0),
     "split_at_concatenations": lambda x: (

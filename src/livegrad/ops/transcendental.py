@@ -9,6 +9,7 @@ import numpy as np
 
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
+from livegrad.ir.types import f32, f64, scalar_of
 from livegrad.ops.comparison import equal, is_finite
 from livegrad.ops.conversion import join_parts
 from livegrad.ops.elementwise import select
@@ -112,7 +113,14 @@ erf = _unary(
 )
 
 
-def _binary(name: str, function: Any, partials: tuple[Any, Any], cost: float, kinds: tuple[str, ...] = FLOATS) -> Op:
+def _binary(
+    name: str,
+    function: Any,
+    partials: tuple[Any, Any],
+    cost: float,
+    kinds: tuple[str, ...] = FLOATS,
+    expand: Any = None,
+) -> Op:
     return Op(
         name,
         type_of=same(2, kinds),
@@ -122,6 +130,7 @@ def _binary(name: str, function: Any, partials: tuple[Any, Any], cost: float, ki
         llvm={"float": f"math:{name}"},
         cost=cost,
         elementwise=True,
+        expand=expand,
     )
 
 
@@ -140,6 +149,42 @@ def _pow_by_exponent(y: Node, x: Node, exponent: Node) -> Node:
     return select(at_zero, zero(x.type), y * log(select(at_zero, _one(x), x)))
 
 
+_FEW_PRODUCTS = (-2.0, -1.5, -0.5, 0.5, 1.5, 3.0, 4.0)
+
+
+def is_few_products(power: Node) -> bool:
+    """Whether code computes a power by products, quotients and roots, at a fraction of the cost of `pow`."""
+    scalar = scalar_of(power.type)
+    return scalar in (f32, f64) and constant_number(power.operands[1]) in _FEW_PRODUCTS
+
+
+def _expand_power(power: Node) -> Node:
+    """A power for which `is_few_products` holds, with an error of at most 2.3 units in the last place.
+
+    The special cases are those of `pow`. Products of reciprocals reach as far as the power itself; a reciprocal of
+    products would overflow or become denormal too early.
+    """
+    base, exponent = power.operands
+    number = constant_number(exponent)
+    match number:
+        case 3.0:
+            return base * base * base
+        case 4.0:
+            return (base * base) * (base * base)
+        case -2.0:
+            inverse = 1.0 / base
+            return inverse * inverse
+        case -1.5:
+            inverse = 1.0 / (base + 0.0)  # -0.0 becomes 0.0
+            return inverse * sqrt(inverse)
+    positive = base + 0.0
+    root = sqrt(positive)
+    result = root if number == 0.5 else positive * root if number == 1.5 else 1.0 / root
+    # The power of -infinity is that of infinity; other powers of negative numbers are NaN.
+    limit = filled(0.0 if number == -0.5 else math.inf, power.type)
+    return select(equal(base, filled(-math.inf, power.type)), limit, result)
+
+
 def _over_length(part: Node, length: Node) -> Node:
     """part / length, and 0 where both are 0: the derivative of a length at its kink."""
     at_zero = equal(length, 0.0)
@@ -156,4 +201,4 @@ atan2 = _binary(
     "atan2", np.arctan2, (lambda r, y, x: _over_square(x, y), lambda r, y, x: -_over_square(y, x)), cost=20.0
 )
 hypot = _binary("hypot", np.hypot, (lambda r, x, y: _over_length(x, r), lambda r, x, y: _over_length(y, r)), cost=10.0)
-pow = _binary("pow", np.power, (_pow_by_base, _pow_by_exponent), cost=25.0, kinds=INEXACT)
+pow = _binary("pow", np.power, (_pow_by_base, _pow_by_exponent), cost=25.0, kinds=INEXACT, expand=_expand_power)

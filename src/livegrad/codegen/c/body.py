@@ -16,6 +16,7 @@ from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tensor, Type, components, i32, i64, scalar_of
 from livegrad.ops.failing import constant_integer
+from livegrad.ops.transcendental import is_few_products, pow
 from livegrad.passes.expand import expand_ops
 
 Rule = Callable[[Writer, Node, list[Value]], Value]
@@ -29,6 +30,8 @@ def expand_for_dialect(function: Function, dialect: Dialect) -> Function:
 def needs_expansion(node: Node, dialect: Dialect) -> bool:
     """Whether an op must be expanded into simpler ops."""
     op = node.op
+    if op is pow:
+        return is_few_products(node)
     if op.expand is None or op.name in RULES or _is_geometry(node, dialect):
         return False
     return not (op.elementwise and has_expression(dialect, node))

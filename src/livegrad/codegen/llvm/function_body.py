@@ -29,6 +29,7 @@ from livegrad.ops.control import call, check, cond, for_loop, switch, while_loop
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.sorting import searchsorted
 from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_sum
+from livegrad.ops.transcendental import is_few_products, pow
 from livegrad.schedule.tile_row_chains import is_checked
 
 EmitNode = Callable[[KernelBuilder, Node, list[NodeValue]], NodeValue]
@@ -36,6 +37,8 @@ EmitNode = Callable[[KernelBuilder, Node, list[NodeValue]], NodeValue]
 
 def lacks_code(node: Node) -> bool:
     """Whether an op must be expanded into simpler ops, because there is no LLVM code for it."""
+    if node.op is pow:
+        return is_few_products(node)
     if node.op.expand is None or node.op in _HANDLERS:
         return False
     if not node.op.elementwise:
