@@ -25,7 +25,7 @@ from livegrad.ops.host import host_call
 from livegrad.ops.index_motion import Box
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.linalg import matmul
-from livegrad.ops.movement import concatenate, pad, permute, reshape, sizes, slice_, squeezed_axes
+from livegrad.ops.movement import broadcast, concatenate, iota, pad, permute, reshape, sizes, slice_, squeezed_axes
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.sorting import searchsorted
@@ -213,7 +213,7 @@ def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
     if kind in (None, "host") and writes_in_place(node):
         return find_memory_operands(node)
     if kind in ("host", "view"):
-        return [stored_operand(node, operand) for operand in node.operands]
+        return [stored_operand(node, operand) for operand in node.operands if not is_generated(node, operand)]
     if node.op in _READS or (node.op is pad and kind is None and not _is_cheap(node.operands[0])):
         return node.operands[:1]
     if node.op is slice_ and node.operands[0].op is pad and node.attribute("step")[-1] > 1:
@@ -280,11 +280,32 @@ def _is_cheap(node: Node) -> bool:
 
 
 def stored_operand(node: Node, operand: Node) -> Node:
-    """The node to store for an operand of a host step. Libraries read transposed matrices, so these are not copied."""
+    """The node to store for an operand of a host step. Libraries read transposed matrices, so these are not copied, and
+    neither are the indices of writes that rows of updates share.
+    """
+    if operand.op is broadcast and _is_index(node, operand) and repeats_whole(operand):
+        return operand.operands[0]
     if operand.op is not permute:
         return operand
     reads_transposed = node.op is matmul or (node.op is convolve and _reads_transposed(node, operand))
     return operand.operands[0] if reads_transposed else operand
+
+
+def is_generated(node: Node, operand: Node) -> bool:
+    """Whether a host step generates an operand: indices of writes that count along an axis."""
+    return operand.op is iota and _is_index(node, operand)
+
+
+def _is_index(node: Node, operand: Node) -> bool:
+    return node.op in UPDATES and operand in node.operands[2:]
+
+
+def repeats_whole(node: Node) -> bool:
+    """Whether a broadcast repeats a whole tensor along other axes, so that divisions give the index into the tensor."""
+    (source,), axes = node.operands, node.attribute("axes")
+    if not isinstance(source.type, Tensor) or not axes or axes != tuple(range(axes[0], axes[0] + len(axes))):
+        return False
+    return sizes(source) == tuple([sizes(node)[axis] for axis in axes])
 
 
 def _reads_transposed(node: Node, operand: Node) -> bool:

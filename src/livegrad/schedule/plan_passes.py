@@ -38,6 +38,7 @@ from livegrad.schedule.materialise import (
     find_chain_cuts,
     find_forced_kinds,
     find_roots,
+    is_generated,
     is_storable,
     stored_operand,
 )
@@ -273,7 +274,8 @@ def _build_host_step(draft: Draft, root: Node) -> HostStep:
     if writes_in_place(root):
         operands = find_memory_operands(root)
     else:
-        operands = list(dict.fromkeys(o if o in draft.stored else stored_operand(root, o) for o in root.operands))
+        needed = [o for o in root.operands if o in draft.stored or not is_generated(root, o)]
+        operands = list(dict.fromkeys(o if o in draft.stored else stored_operand(root, o) for o in needed))
     function = make_function(root.op.name, operands, [root])
     return HostStep(root.op, function, tuple(map(draft.slot, operands)), draft.slot(root), root.origin)
 

@@ -73,6 +73,7 @@ static inline unsigned __float_as_uint(float v) { unsigned r; __builtin_memcpy(&
 static inline double __longlong_as_double(long long v) { double r; __builtin_memcpy(&r, &v, 8); return r; }
 static inline void atomicMin(unsigned long long* p, unsigned long long v) { if (v < *p) *p = v; }
 static inline void atomicMax(int* p, int v) { if (v > *p) *p = v; }
+static inline void atomicOr(int* p, int v) { *p |= v; }
 template <class T> static inline void atomicAdd(T* p, T v) { *p += v; }
 static unsigned int* sim_conditions;
 extern "C" void sim_setup(unsigned int* conditions) { sim_conditions = conditions; }

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from livegrad.ir.leaves import parameter_op
 from livegrad.ir.types import i64
-from livegrad.ops.movement import permute
+from livegrad.ops.movement import broadcast, permute
 from livegrad.runtime.cuda.driver import check, driver
 from livegrad.schedule.plan import Buffer, HostStep
 
@@ -39,9 +40,12 @@ class LibraryCall(Protocol):
 
 
 def operand_buffers(step: HostStep) -> list[Buffer]:
-    """The buffer of each operand of a step. Operands may share a buffer or be transposed views."""
-    nodes = [node.operands[0] if node.op is permute else node for node in step.function.results[0].operands]
-    slots = [step.operands[node.attribute("index")] for node in nodes]
+    """The buffer of each operand of a step. Operands may share a buffer, or be views of one: transposed or repeated.
+    An operand that the step generates has no buffer.
+    """
+    operands = step.function.results[0].operands
+    nodes = [node.operands[0] if node.op in (permute, broadcast) else node for node in operands]
+    slots = [step.operands[node.attribute("index")] for node in nodes if node.op is parameter_op]
     return [slot for slot in slots if isinstance(slot, Buffer)]
 
 
