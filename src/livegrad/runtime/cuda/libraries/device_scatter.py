@@ -257,7 +257,7 @@ def scatter_call(step: HostStep) -> LibraryCall | None:
 def _index(node: Node, count: int) -> Index:
     """How the index along an axis is found: in memory, in a row that others share, or as the position of an update."""
     element = scalar_of(node.type)
-    assert element is i32 or element is i64
+    assert element is not None
     if node.op is iota:
         axis = node.attribute("axis")
         return Index(i64, prod(sizes(node)[axis + 1 :]), sizes(node)[axis], in_memory=False)
