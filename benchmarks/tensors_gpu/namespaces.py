@@ -42,11 +42,6 @@ def livegrad_segment_sum(values: Any, segments: Any, count: int) -> Any:
     return lg.zeros((count, *values.shape[1:]), device=values.device).at[segments].add(values)
 
 
-def livegrad_solve_positive(matrix: Any, factor: Any, right: Any) -> Any:
-    """There is no public solver that takes a Cholesky factor."""
-    return lg.linalg.solve(matrix, right)
-
-
 def livegrad() -> Namespace:
     return Namespace(
         lg,
@@ -56,7 +51,7 @@ def livegrad() -> Namespace:
             "max_pool": lambda x: lg.nn.max_pool(x, 2),
             "adam": livegrad_adam,
             "segment_sum": livegrad_segment_sum,
-            "solve_positive": livegrad_solve_positive,
+            "solve_positive": lambda matrix, factor, right: lg.linalg.cho_solve(factor, right),
             "normal": lambda seed, shape: lg.random.normal(lg.random.key(seed), shape),
         },
     )

@@ -1,7 +1,8 @@
 """Linear algebra on batches of matrices, the last two dimensions: the `linalg` extension of the Array API.
 
 `lg.linalg` is this module. Factorisations (`factorisations.py`) run as separate steps and are differentiable where the
-mathematical function is. Integers are converted to float32. Norms are in `norms.py`.
+mathematical function is. Integers are converted to float32. Norms are in `norms.py`, triangular systems in
+`triangular.py`.
 """
 
 from __future__ import annotations
@@ -53,8 +54,10 @@ from livegrad.tensors.products import (
     vecdot,
 )
 from livegrad.tensors.reductions import sum as sum_along
+from livegrad.tensors.triangular import cho_solve, solve_triangular
 
 __all__ = [
+    "cho_solve",
     "cholesky",
     "cross",
     "det",
@@ -74,6 +77,7 @@ __all__ = [
     "qr",
     "slogdet",
     "solve",
+    "solve_triangular",
     "svd",
     "svdvals",
     "tensordot",

@@ -16,7 +16,8 @@ from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If
 from livegrad.ops.sorting import argsort, searchsorted, sort
 from livegrad.runtime.cuda.cuda_function import CudaFunction
-from livegrad.runtime.cuda.libraries.device_sorting import SLOTS, source_of
+from livegrad.runtime.cuda.libraries import device_sorting
+from livegrad.runtime.cuda.libraries.device_sorting import SLOTS, source_of, tile_source_of
 from livegrad.runtime.cuda.nvrtc import compile_source
 from tests.runtime.cuda.simulate import COMPILER, simulated
 from tests.runtime.cuda.simulated_driver import SimulatedDriver
@@ -52,6 +53,29 @@ def numbers(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     ],
 )
 def test_a_sort_equals_numpys_stable_sort(driver, dtype, shape, axis, descending):
+    check_sort(dtype, shape, axis, descending)
+    assert driver.count("cuMemcpyDtoHAsync") == 2  # only the results
+
+
+@needs_compiler
+@pytest.mark.parametrize("length", [1, 2, 10, 11, 43, 100])
+@pytest.mark.parametrize(("dtype", "descending"), [("float32", False), ("float64", True), ("int8", False)])
+def test_tiles_are_sorted_in_shared_memory_first(driver, monkeypatch, dtype, descending, length):
+    monkeypatch.setattr(device_sorting, "_SHARED_BYTES", 256)  # tiles of 10 to 25 elements
+    monkeypatch.setattr(device_sorting, "_FEWEST_TILED", 1)
+    monkeypatch.setattr(device_sorting, "_THREADS", 32)
+    check_sort(dtype, (3, length), 1, descending)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64"])
+@pytest.mark.parametrize("shape", [(3, 127), (7, 128), (5, 2048), (3, 5000), (1, 300_000)])
+def test_a_device_sorts_long_rows_as_numpy_does(dtype, shape):
+    for descending in (False, True):
+        check_sort(dtype, shape, 1, descending)
+
+
+def check_sort(dtype, shape, axis, descending):
     values = numbers(dtype, shape)
     type = Tensor(scalar_of_dtype(values.dtype), shape)
 
@@ -67,7 +91,6 @@ def test_a_sort_equals_numpys_stable_sort(driver, dtype, shape, axis, descending
     ordered = np.take_along_axis(values, expected, axis)
     np.testing.assert_array_equal(actual, ordered)
     np.testing.assert_array_equal(np.signbit(actual.astype(float)), np.signbit(ordered.astype(float)))
-    assert driver.count("cuMemcpyDtoHAsync") == 2  # only the results
 
 
 @needs_compiler
@@ -147,3 +170,5 @@ def test_the_kernels_compile_and_take_what_is_packed(architecture):
     for element in (f32, i32, bf16, SCALARS["bool"]) if architecture == "sm_90" else (f32,):
         cubin = compile_source(source_of(element, descending=True), architecture, "sort")
         assert parameters_of(cubin, "merge") == parameters_of(cubin, "search") == [(0, 8 * len(SLOTS))]
+        tiles = compile_source(tile_source_of(element, descending=True, ordered=True), architecture, "sort")
+        assert parameters_of(tiles, "sort_tiles") == [(0, 8 * len(SLOTS))]

@@ -1,8 +1,8 @@
 """Stable sorting and binary search on the device, captured like library calls.
 
 A merge sort with one thread for each element: each pass merges pairs of sorted runs, and the destination of an element
-is its position in its run plus its rank in the other run, found by binary search. Equal elements keep their order; NaN
-is larger than every number.
+is its position in its run plus its rank in the other run, found by binary search. Blocks sort tiles of long rows in
+shared memory first. Equal elements keep their order; NaN is larger than every number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from livegrad.ir.types import Scalar, Tensor
 from livegrad.ops.movement import permute
 from livegrad.ops.sorting import argsort, searchsorted
 from livegrad.runtime.cuda.device_memory import DeviceMemory
-from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_kernel
+from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_blocks, launch_kernel
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
@@ -34,12 +34,13 @@ __device__ inline bool comes_first(key_type a, key_type b)
 }
 
 // The number of sorted elements before a key, including those equal to it if `through` is set.
-__device__ inline long long rank(const key_type* rising, long long count, long long stride, key_type key, bool through)
+template<class position>
+__device__ inline position rank(const key_type* rising, position count, position stride, key_type key, bool through)
 {
-    long long low = 0, high = count;
+    position low = 0, high = count;
     while (low < high)
     {
-        const long long middle = low + (high - low) / 2;
+        const position middle = low + (high - low) / 2;
         const key_type other = rising[middle * stride];
         if (through ? !comes_first(key, other) : comes_first(other, key)) low = middle + 1; else high = middle;
     }
@@ -59,8 +60,8 @@ extern "C" __global__ void merge(const __grid_constant__ Arguments a)
         const bool is_first = index < middle;
         const long long other = is_first ? middle : start;
         const key_type key = a.from[e];
-        const long long before = rank(a.from + row + other * a.inner, (is_first ? end : middle) - other, a.inner, key,
-                                      !is_first);
+        const long long before = rank<long long>(
+            a.from + row + other * a.inner, (is_first ? end : middle) - other, a.inner, key, !is_first);
         const long long target = row + ((is_first ? index : start + index - middle) + before) * a.inner;
         a.to[target] = key;
         if (a.order_to) a.order_to[target] = a.order_from ? a.order_from[e] : index;
@@ -73,13 +74,68 @@ extern "C" __global__ void search(const __grid_constant__ Arguments a)
 {
     const long long step = (long long)gridDim.x * blockDim.x;
     for (long long e = (long long)blockIdx.x * blockDim.x + threadIdx.x; e < a.count; e += step)
-        a.order_to[e] = rank(a.from, a.length, 1, a.to[e], a.run != 0);
+        a.order_to[e] = rank<long long>(a.from, a.length, 1, a.to[e], a.run != 0);
 }
 """
 
 
+_TILES = """\
+// Sorts the tiles of `count` rows of `length` elements.
+extern "C" __global__ void __launch_bounds__(256) sort_tiles(const __grid_constant__ Arguments a)
+{
+    __shared__ key_type keys[2][TILE];
+    __shared__ int order[2][ORDERED ? TILE : 1];
+    const long long tiles = (a.length + TILE - 1) / TILE;
+    for (long long tile = blockIdx.x; tile < a.count * tiles; tile += gridDim.x)
+    {
+        const long long first = tile % tiles * TILE, base = tile / tiles * a.length + first;
+        const int count = a.length - first < TILE ? (int)(a.length - first) : TILE;
+        for (int k = threadIdx.x; k < count; k += blockDim.x)
+        {
+            keys[0][k] = a.from[base + k];
+            if (ORDERED) order[0][k] = (int)first + k;
+        }
+        __syncthreads();
+        int source = 0;
+        for (int run = 1; run < count; run *= 2, source = 1 - source)
+        {
+            for (int k = threadIdx.x; k < count; k += blockDim.x)
+            {
+                const int start = k - k % (2 * run);
+                const int middle = start + run < count ? start + run : count;
+                const int end = middle + run < count ? middle + run : count;
+                const bool is_first = k < middle;
+                const int other = is_first ? middle : start;
+                const key_type key = keys[source][k];
+                const int others = (is_first ? end : middle) - other;
+                const int target = (is_first ? k : start + k - middle)
+                                 + rank<int>(&keys[source][other], others, 1, key, !is_first);
+                keys[1 - source][target] = key;
+                if (ORDERED) order[1 - source][target] = order[source][k];
+            }
+            __syncthreads();
+        }
+        for (int k = threadIdx.x; k < count; k += blockDim.x)
+        {
+            a.to[base + k] = keys[source][k];
+            if (ORDERED) a.order_to[base + k] = order[source][k];
+        }
+        __syncthreads();
+    }
+}
+"""
+_SHARED_BYTES = 32768  # for the keys and the order of a tile, twice
+_FEWEST_TILED = 128  # elements of a row: shorter rows would leave threads of a block idle
+_THREADS, _MAX_BLOCKS = 256, 4096
+
+
+def tile_of(element: Scalar) -> int:
+    """The number of elements that a block sorts in shared memory."""
+    return min(2048, _SHARED_BYTES // (2 * (element.dtype.itemsize + 4)))
+
+
 def source_of(element: Scalar, descending: bool) -> str:
-    """The CUDA C that sorts and searches elements of a type."""
+    """The CUDA C that merges and searches sorted elements of a type."""
     value, is_nan = "(v)", "(false)"
     if element.name in ("f16", "bf16"):  # bits: a sign, then a magnitude
         value = "((v) & 0x8000 ? -(int)((v) & 0x7fff) : (int)((v) & 0x7fff))"
@@ -90,6 +146,12 @@ def source_of(element: Scalar, descending: bool) -> str:
     return f"typedef {memory_type(element)} key_type;\n{macros}{_TEXT}"
 
 
+def tile_source_of(element: Scalar, descending: bool, ordered: bool) -> str:
+    """The CUDA C that sorts tiles, and their order too if it is wanted."""
+    macros = f"#define TILE {tile_of(element)}\n#define ORDERED {int(ordered)}\n"
+    return source_of(element, descending) + macros + _TILES
+
+
 class MergeSort:
     """Sorts rows along one axis, of `length` elements with stride `inner`, or computes the order that sorts them."""
 
@@ -97,6 +159,7 @@ class MergeSort:
         self.count, self.length, self.inner = prod(shape), shape[axis], prod(shape[axis + 1 :])
         self.element, self.wants_order = element, wants_order
         self._text = source_of(element, descending)
+        self._tiles = tile_source_of(element, descending, wants_order)
         self._memory: DeviceMemory | None = None
 
     @property
@@ -104,9 +167,16 @@ class MergeSort:
         return f"{'argsort' if self.wants_order else 'sort'} {self.length}"
 
     @property
-    def passes(self) -> int:
-        """The number of merge passes; rows of one element need one pass, which copies them."""
-        return max(1, (self.length - 1).bit_length())
+    def sorts_tiles(self) -> bool:
+        """Whether the first pass sorts tiles of contiguous rows."""
+        return self.inner == 1 and _FEWEST_TILED <= self.length < 1 << 31
+
+    @property
+    def runs(self) -> list[int]:
+        """The length of the sorted runs that each pass merges; rows of one element need one pass, which copies them."""
+        first = tile_of(self.element) if self.sorts_tiles else 1
+        runs = [first << doubling for doubling in range((-(-self.length // first) - 1).bit_length())]
+        return runs if self.sorts_tiles or runs else [1]
 
     @property
     def sorted_keys(self) -> int:
@@ -117,6 +187,8 @@ class MergeSort:
     def prepare(self) -> None:
         """Allocates the buffers between passes, and loads the kernel."""
         load_function(self._text, "sort", "merge")
+        if self.sorts_tiles:
+            load_function(self._tiles, "sort", "sort_tiles")
         if self._memory is None:
             keys = -(-self.count * self.element.dtype.itemsize // 16) * 16
             self._memory = DeviceMemory(2 * keys + 8 * self.count)
@@ -127,13 +199,20 @@ class MergeSort:
         keys = -(-self.count * self.element.dtype.itemsize // 16) * 16
         first = self._memory.address
         spare_order = first + 2 * keys
+        passes = [0] * self.sorts_tiles + self.runs  # 0: sorts tiles
         source, order = operands[0], 0
-        for pass_index in range(self.passes):
-            writes_result = (self.passes - 1 - pass_index) % 2 == 0
+        for pass_index, run in enumerate(passes):
+            writes_result = (len(passes) - 1 - pass_index) % 2 == 0
             target = first + keys * writes_result if self.wants_order else result if writes_result else first
             order_to = (result if writes_result else spare_order) if self.wants_order else 0
-            slots = (source, target, order, order_to, self.count, self.length, self.inner, 1 << pass_index)
-            launch_kernel(load_function(self._text, "sort", "merge"), stream, self.count, slots)
+            slots = (source, target, order, order_to, self.count, self.length, self.inner, run)
+            if run:
+                launch_kernel(load_function(self._text, "sort", "merge"), stream, self.count, slots)
+            else:
+                rows, tile = self.count // self.length, tile_of(self.element)
+                blocks = min(_MAX_BLOCKS, rows * -(-self.length // tile))
+                slots = (*slots[:4], rows, *slots[5:])
+                launch_blocks(load_function(self._tiles, "sort", "sort_tiles"), stream, blocks, _THREADS, slots)
             source, order = target, order_to
 
 
