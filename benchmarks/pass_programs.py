@@ -412,6 +412,57 @@ def short_memory_gradient(lib: Any, x: Any, y: Any) -> Any:
     return _decayed(x[:, :8], 0.5) if lib is np else _scan_gradient(lib, x[:, :8], 0.5)
 
 
+# --- restore_overwritten_tensors: gradients of loops that fill a tensor and read all of it ---
+
+
+def recalled_rows_gradient(lib: Any, x: Any, y: Any) -> Any:
+    """Each row is written after all rows are read, weighted by their product with it: an associative memory."""
+    x = 0.1 * x[:256, :48]
+    if lib is not np:
+
+        def recall(i: Any, t: Any, x: Any) -> Any:
+            t[i] = x[i] + 0.001 * ((t @ x[i]) @ t)
+            return t
+
+        return lib.grad(lambda x: lib.sum(lib.fori_loop(0, len(x), lambda i, t: recall(i, t, x), x)))(x)
+    t, before = x.copy(), list[Any]()
+    for i in range(len(x)):
+        before.append(t.copy())
+        t[i] = x[i] + 0.001 * ((t @ x[i]) @ t)
+    change, gradient = np.ones_like(x), np.zeros_like(x)
+    for i in range(len(x) - 1, -1, -1):
+        row, t = change[i].copy(), before[i]
+        change[i] = 0.0
+        weights = 0.001 * (t @ row)
+        change += 0.001 * np.outer(t @ x[i], row) + np.outer(weights, x[i])
+        gradient[i] += row + weights @ t
+    return gradient + change
+
+
+def column_sums_gradient(lib: Any, x: Any, y: Any) -> Any:
+    """Each column from the products of all columns with a row, as left-looking factorisations do."""
+    x = x[:64, :64]
+    if lib is not np:
+
+        def column(j: Any, t: Any, x: Any) -> Any:
+            t[:, j] = x[:, j] - 0.01 * (t @ t[j])
+            return t
+
+        return lib.grad(lambda x: lib.sum(lib.fori_loop(0, len(x), lambda j, t: column(j, t, x), x)))(x)
+    t, before = x.copy(), list[Any]()
+    for j in range(len(x)):
+        before.append(t.copy())
+        t[:, j] = x[:, j] - 0.01 * (t @ t[j])
+    change, gradient = np.ones_like(x), np.zeros_like(x)
+    for j in range(len(x) - 1, -1, -1):
+        column_change, t = change[:, j].copy(), before[j]
+        change[:, j] = 0.0
+        gradient[:, j] += column_change
+        change -= 0.01 * np.outer(column_change, t[j])
+        change[j] -= 0.01 * (column_change @ t)
+    return gradient + change
+
+
 # --- sum_products_after_loops: gradients of matrices that loops apply to a vector ---
 
 
@@ -802,6 +853,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "thread_accumulators": (sum_of_squares_gradient, neighbours_gradient),
     "merge_updates": (damped_rows_gradient, smoothed_rows_gradient),
     "simplify_tapes": (decayed_rows_gradient, short_memory_gradient),
+    "restore_overwritten_tensors": (recalled_rows_gradient, column_sums_gradient),
     "sum_products_after_loops": (power_gradient, markov_gradient),
     "push_transpose_through_matmul": (transposed_product, weight_gradient),
     "share_row_reductions": (rows_and_total, maxima_and_mean),
