@@ -10,7 +10,7 @@ from livegrad.ir.node import Function
 from livegrad.ir.types import inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import for_loop, map_
-from livegrad.ops.tape import tape_new
+from livegrad.ops.tape import tape_new, tape_set
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.schedule.plan import HostStep
 from livegrad.tensors.tracing import trace_call
@@ -88,3 +88,15 @@ def test_second_derivatives_of_points_that_never_meet_agree_in_both_modes() -> N
     reverse = lg.grad(slope)(lg.asarray(state))
     _, forward = lg.jvp(slope, (lg.asarray(state),), (lg.asarray(along),))
     np.testing.assert_allclose(np.vdot(np.asarray(reverse), along), float(forward), rtol=1e-11)
+
+
+def test_a_value_that_is_read_twice_is_stored_once() -> None:
+    def column(j: Any, a: Any) -> Any:
+        a[:, j + 1] = a[:, j + 1] - a[:, j] * lg.sum(a[:, j] * a[:, j + 1])
+        return a
+
+    function = gradient_of(lambda a: lg.fori_loop(0, 8, column, a), np.ones((9, 9)))
+    reached = [node for inner in reachable_functions([function]) for node in nodes_of(inner)]
+    (tape,) = [node for node in reached if node.op is tape_set]
+    stored = tape.operands[2].operands
+    assert len(stored) == len(set(stored)) == 3  # two columns and their product

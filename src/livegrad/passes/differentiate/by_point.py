@@ -6,7 +6,7 @@ loop over whole tensors is as large as all its states together. Called for tenso
 
 from __future__ import annotations
 
-from livegrad.ir.node import Function, Node
+from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.propagate_lines import cached_derivation
 from livegrad.ir.types import Tensor, is_differentiable, shape_of
 from livegrad.ir.walk import nodes_of, ops_in
@@ -14,13 +14,18 @@ from livegrad.ops.control import map_
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
 from livegrad.passes.interchange_point_loops import interchange_point_loops
 from livegrad.passes.regions import LOOPS
+from livegrad.passes.simplify import Simplify
 
 
 @cached_derivation(256)
 def loops_by_point(function: Function) -> Function:
-    """Turns loops of maps into maps of loops, where reverse mode gains by it."""
+    """Simplifies a function with loops, and turns loops of maps into maps of loops where reverse mode gains by it."""
     sizes = [size for node in function.parameters for size in shape_of(node.type)]
-    if ops_in(function).isdisjoint(LOOPS) or not all(isinstance(size, int) for size in sizes):
+    if ops_in(function).isdisjoint(LOOPS):
+        return function
+    # A value that is spelt in two ways, such as `x[i]` twice, would be stored twice.
+    (function,) = Simplify()(Module((function,))).functions
+    if not all(isinstance(size, int) for size in sizes):
         return function
     if interchange_elementwise_loops(function) is not function:
         return function  # that pass later joins these loops with those of their backward pass
