@@ -463,6 +463,41 @@ def column_sums_gradient(lib: Any, x: Any, y: Any) -> Any:
     return gradient + change
 
 
+# --- privatise_map_sums: gradients of tables that points read in a loop ---
+
+
+def polynomial_fit_gradient(lib: Any, x: Any, y: Any) -> Any:
+    """By the coefficients of a polynomial, from its values at 65,536 points."""
+    points, coefficients = lib.sin(x[:64]), y[0, :24]
+    if lib is np:
+        powers = [np.ones_like(points)]
+        for _ in range(23):
+            powers.append(powers[-1] * points)
+        return np.stack([np.sum(power) for power in powers[::-1]])
+
+    def total(c: Any) -> Any:
+        return lib.sum(lib.fori_loop(0, 24, lambda k, s: s * points + c[k], lib.zeros_like(points)))
+
+    return lib.grad(total)(coefficients)
+
+
+def mixture_gradient(lib: Any, x: Any, y: Any) -> Any:
+    """By the heights and places of 12 bumps, from the sum of the sines of their sum at each point."""
+    points, heights, places = x[:64], y[0, :12], y[1, :12]
+    if lib is np:
+        bumps = np.exp(-((points[..., None] - places) ** 2))
+        slope = np.cos(bumps @ heights)[..., None] * bumps
+        return np.sum(slope, axis=(0, 1)), np.sum(slope * 2.0 * heights * (points[..., None] - places), axis=(0, 1))
+
+    def total(heights: Any, places: Any) -> Any:
+        def bump(k: Any, s: Any) -> Any:
+            return s + heights[k] * lib.exp(-((points - places[k]) ** 2))
+
+        return lib.sum(lib.sin(lib.fori_loop(0, 12, bump, lib.zeros_like(points))))
+
+    return lib.grad(total, argnums=(0, 1))(heights, places)
+
+
 # --- sum_products_after_loops: gradients of matrices that loops apply to a vector ---
 
 
@@ -854,6 +889,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "merge_updates": (damped_rows_gradient, smoothed_rows_gradient),
     "simplify_tapes": (decayed_rows_gradient, short_memory_gradient),
     "restore_overwritten_tensors": (recalled_rows_gradient, column_sums_gradient),
+    "privatise_map_sums": (polynomial_fit_gradient, mixture_gradient),
     "sum_products_after_loops": (power_gradient, markov_gradient),
     "push_transpose_through_matmul": (transposed_product, weight_gradient),
     "share_row_reductions": (rows_and_total, maxima_and_mean),

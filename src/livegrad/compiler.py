@@ -48,6 +48,7 @@ from livegrad.passes.lower_tapes import lower_tapes
 from livegrad.passes.lower_windows import WINDOW_REDUCTIONS, lower_windows
 from livegrad.passes.merge_updates import merge_updates
 from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
+from livegrad.passes.privatise_map_sums import privatise_map_sums
 from livegrad.passes.push_transpose_through_matmul import push_transpose_through_matmul
 from livegrad.passes.regions import BRANCHES, LOOPS, REGIONS
 from livegrad.passes.restore_overwritten_tensors import restore_overwritten_tensors
@@ -170,6 +171,7 @@ VALUE_PASSES = (
     Pass(on_functions(select_by_insertion), needs=frozenset({top_positions}), targets=_CPU, optional=True),
     Pass(on_functions(split_stacks), needs=frozenset({concatenate}), targets=_CPU, optional=True),
     Pass(on_functions(split_at_concatenations), needs=frozenset({concatenate}), targets=_CPU, optional=True),
+    Pass(on_functions(privatise_map_sums), needs=frozenset({map_}), targets=_CPU, optional=True),
     Pass(on_functions(lower_windows), needs=frozenset({*WINDOW_REDUCTIONS, convolve})),
     Pass(on_functions(scalarise_maps), needs=frozenset({get, detach, map_})),
     Pass(on_functions(push_transpose_through_matmul), needs=_PRODUCTS, optional=True),

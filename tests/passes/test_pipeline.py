@@ -67,7 +67,7 @@ def test_passes_come_in_this_order() -> None:
     loops += ["interchange_point_loops", "loop_over_elements", "scalarise_loops", "interchange_elementwise_loops"]
     products = ["widen_half_matmuls", "unfold_convolutions", "reduce_integer_matmuls"]
     cpu = ["unguard_invariants", "split_complex", *products, *loops, "unroll_small_matmuls", "unroll_small_solves"]
-    cpu += ["select_by_insertion", "split_stacks", "split_at_concatenations"]
+    cpu += ["select_by_insertion", "split_stacks", "split_at_concatenations", "privatise_map_sums"]
     assert names(CPU) == [*first, *bound, *cpu, *last]
     assert [step.name for step in PLAN_PASSES] == [
         *("materialise", "fuse", "order_for_memory", "assign_buffers", "write_in_place", "build_steps"),
