@@ -412,6 +412,92 @@ def short_memory_gradient(lib: Any, x: Any, y: Any) -> Any:
     return _decayed(x[:, :8], 0.5) if lib is np else _scan_gradient(lib, x[:, :8], 0.5)
 
 
+# --- restore_overwritten_tensors: gradients of loops that fill a tensor and read all of it ---
+
+
+def recalled_rows_gradient(lib: Any, x: Any, y: Any) -> Any:
+    """Each row is written after all rows are read, weighted by their product with it: an associative memory."""
+    x = 0.1 * x[:256, :48]
+    if lib is not np:
+
+        def recall(i: Any, t: Any, x: Any) -> Any:
+            t[i] = x[i] + 0.001 * ((t @ x[i]) @ t)
+            return t
+
+        return lib.grad(lambda x: lib.sum(lib.fori_loop(0, len(x), lambda i, t: recall(i, t, x), x)))(x)
+    t, before = x.copy(), list[Any]()
+    for i in range(len(x)):
+        before.append(t.copy())
+        t[i] = x[i] + 0.001 * ((t @ x[i]) @ t)
+    change, gradient = np.ones_like(x), np.zeros_like(x)
+    for i in range(len(x) - 1, -1, -1):
+        row, t = change[i].copy(), before[i]
+        change[i] = 0.0
+        weights = 0.001 * (t @ row)
+        change += 0.001 * np.outer(t @ x[i], row) + np.outer(weights, x[i])
+        gradient[i] += row + weights @ t
+    return gradient + change
+
+
+def column_sums_gradient(lib: Any, x: Any, y: Any) -> Any:
+    """Each column from the products of all columns with a row, as left-looking factorisations do."""
+    x = x[:64, :64]
+    if lib is not np:
+
+        def column(j: Any, t: Any, x: Any) -> Any:
+            t[:, j] = x[:, j] - 0.01 * (t @ t[j])
+            return t
+
+        return lib.grad(lambda x: lib.sum(lib.fori_loop(0, len(x), lambda j, t: column(j, t, x), x)))(x)
+    t, before = x.copy(), list[Any]()
+    for j in range(len(x)):
+        before.append(t.copy())
+        t[:, j] = x[:, j] - 0.01 * (t @ t[j])
+    change, gradient = np.ones_like(x), np.zeros_like(x)
+    for j in range(len(x) - 1, -1, -1):
+        column_change, t = change[:, j].copy(), before[j]
+        change[:, j] = 0.0
+        gradient[:, j] += column_change
+        change -= 0.01 * np.outer(column_change, t[j])
+        change[j] -= 0.01 * (column_change @ t)
+    return gradient + change
+
+
+# --- privatise_map_sums: gradients of tables that points read in a loop ---
+
+
+def polynomial_fit_gradient(lib: Any, x: Any, y: Any) -> Any:
+    """By the coefficients of a polynomial, from its values at 65,536 points."""
+    points, coefficients = lib.sin(x[:64]), y[0, :24]
+    if lib is np:
+        powers = [np.ones_like(points)]
+        for _ in range(23):
+            powers.append(powers[-1] * points)
+        return np.stack([np.sum(power) for power in powers[::-1]])
+
+    def total(c: Any) -> Any:
+        return lib.sum(lib.fori_loop(0, 24, lambda k, s: s * points + c[k], lib.zeros_like(points)))
+
+    return lib.grad(total)(coefficients)
+
+
+def mixture_gradient(lib: Any, x: Any, y: Any) -> Any:
+    """By the heights and places of 12 bumps, from the sum of the sines of their sum at each point."""
+    points, heights, places = x[:64], y[0, :12], y[1, :12]
+    if lib is np:
+        bumps = np.exp(-((points[..., None] - places) ** 2))
+        slope = np.cos(bumps @ heights)[..., None] * bumps
+        return np.sum(slope, axis=(0, 1)), np.sum(slope * 2.0 * heights * (points[..., None] - places), axis=(0, 1))
+
+    def total(heights: Any, places: Any) -> Any:
+        def bump(k: Any, s: Any) -> Any:
+            return s + heights[k] * lib.exp(-((points - places[k]) ** 2))
+
+        return lib.sum(lib.sin(lib.fori_loop(0, 12, bump, lib.zeros_like(points))))
+
+    return lib.grad(total, argnums=(0, 1))(heights, places)
+
+
 # --- sum_products_after_loops: gradients of matrices that loops apply to a vector ---
 
 
@@ -820,6 +906,8 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "thread_accumulators": (sum_of_squares_gradient, neighbours_gradient),
     "merge_updates": (damped_rows_gradient, smoothed_rows_gradient),
     "simplify_tapes": (decayed_rows_gradient, short_memory_gradient),
+    "restore_overwritten_tensors": (recalled_rows_gradient, column_sums_gradient),
+    "privatise_map_sums": (polynomial_fit_gradient, mixture_gradient),
     "sum_products_after_loops": (power_gradient, markov_gradient),
     "push_transpose_through_matmul": (transposed_product, weight_gradient),
     "share_row_reductions": (rows_and_total, maxima_and_mean),

@@ -48,8 +48,10 @@ from livegrad.passes.lower_tapes import lower_tapes
 from livegrad.passes.lower_windows import WINDOW_REDUCTIONS, lower_windows
 from livegrad.passes.merge_updates import merge_updates
 from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
+from livegrad.passes.privatise_map_sums import privatise_map_sums
 from livegrad.passes.push_transpose_through_matmul import push_transpose_through_matmul
 from livegrad.passes.regions import BRANCHES, LOOPS, REGIONS
+from livegrad.passes.restore_overwritten_tensors import restore_overwritten_tensors
 from livegrad.passes.run_members import run_members_in_turn, run_members_together
 from livegrad.passes.scalarise_loops import scalarise_loops
 from livegrad.passes.scalarise_maps import scalarise_maps
@@ -154,6 +156,12 @@ VALUE_PASSES = (
     Pass(on_functions(thread_accumulators), needs=_COUNTED_LOOPS, optional=True),
     Pass(on_functions(merge_updates), needs=frozenset({scatter_add}), optional=True),
     Pass(on_functions(simplify_tapes), needs=_COUNTED_LOOPS, optional=True),
+    Pass(
+        on_functions(restore_overwritten_tensors),
+        needs=frozenset({tape_new}),
+        targets=_CPU,
+        optional=True,
+    ),
     Pass(on_functions(sum_products_after_loops), needs=_COUNTED_LOOPS, optional=True),
     Pass(on_functions(lower_tapes), needs=frozenset({tape_new, tape_unstack}), targets=_CPU, optional=True),
     Pass(on_functions(interchange_point_loops), needs=LOOPS, targets=_CPU, optional=True),
@@ -166,6 +174,7 @@ VALUE_PASSES = (
     Pass(on_functions(select_by_insertion), needs=frozenset({top_positions}), targets=_CPU, optional=True),
     Pass(on_functions(split_stacks), needs=frozenset({concatenate}), targets=_CPU, optional=True),
     Pass(on_functions(split_at_concatenations), needs=frozenset({concatenate}), targets=_CPU, optional=True),
+    Pass(on_functions(privatise_map_sums), needs=frozenset({map_}), targets=_CPU, optional=True),
     Pass(on_functions(lower_windows), needs=frozenset({*WINDOW_REDUCTIONS, convolve})),
     Pass(on_functions(scalarise_maps), needs=frozenset({get, detach, map_})),
     Pass(on_functions(push_transpose_through_matmul), needs=_PRODUCTS, optional=True),

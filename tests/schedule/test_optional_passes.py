@@ -102,6 +102,14 @@ def repeated_product(x: Any) -> Any:
     return lg.sum(lg.fori_loop(0, 4, lambda _, s: lg.sin(x @ s), x[0, :]))
 
 
+def recalled_rows(x: Any) -> Any:
+    def recall(i: Any, rows: Any) -> Any:
+        rows[i] = lg.sin(rows @ rows[i])
+        return rows
+
+    return lg.sum(lg.fori_loop(0, 64, recall, x))
+
+
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "fuse": lambda x: (lg.sin(x), lg.cos(x)),
     "fuse_siblings": two_fields,
@@ -114,6 +122,10 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     ),
     "merge_updates": lg.grad(lambda x: lg.sum(masked_rows(x) ** 2)),
     "simplify_tapes": lg.grad(decayed_total),
+    "restore_overwritten_tensors": lg.grad(recalled_rows),
+    "privatise_map_sums": lambda x: lg.grad(
+        lambda c: lg.sum(lg.fori_loop(0, 16, lambda k, s: s * x + c[k], lg.zeros_like(x)))
+    )(x[0, :16]),
     "sum_products_after_loops": lg.grad(repeated_product),
     "lower_tapes": lg.grad(lambda x: recurrence(x)[15]),
     "loop_over_elements": scaled_rows,

@@ -129,7 +129,7 @@ def _evaluate_for_loop(
 # iterations at once. Sums of floats then round differently from a serial sum, but equally on every machine.
 # `independent` promises that no iteration writes what another iteration reads or writes. Threads take `grain`
 # iterations at a time, each with its own copy of the `private` carried tensors; without a grain, the loop runs on one
-# thread.
+# thread. The iterations of an independent loop with `lanes` are the rows of a kernel, which threads and lanes share.
 for_loop = Op("for_loop", type_of=_for_loop_type, evaluate=_evaluate_for_loop)
 
 

@@ -1,7 +1,8 @@
-"""Batched calls in two equivalent forms, of which each target chooses one. `vmap` creates them.
+"""Batched calls in two equivalent forms, of which each target chooses one.
 
-Together: one program over whole tensors, whose loops run until the last member is done. In turn: a loop over the
-members, each of which runs its own loops and writes its own arrays by index.
+Together: one program over whole tensors, whose loops run until the last member is done. In turn: each member runs its
+own loops and writes its own arrays by index. `vmap` creates them, and gradients of loops over points that share tensors
+(`passes.differentiate.by_point`), whose members are the points.
 """
 
 from __future__ import annotations

@@ -51,10 +51,10 @@ def _find_accumulation(addend: Node) -> tuple[Node, int] | None:
     if source.op is scatter_add:
         return source, 0
     if source.op is for_loop:
-        return (source, 1 + index) if _find_threaded_result(source, 1 + index) == index else None
+        return (source, 1 + index) if find_threaded_result(source, 1 + index) == index else None
     if source.op in _BRANCHES:
         for position, operand in enumerate(source.operands):
-            if operand.type is addend.type and _find_threaded_result(source, position) == index:
+            if operand.type is addend.type and find_threaded_result(source, position) == index:
                 return source, position
     return None
 
@@ -67,17 +67,16 @@ def _accumulates_from_zero(addend: Node, uses: Counter[Node]) -> bool:
         accumulation = _find_accumulation(addend)
         if accumulation is None:
             source, index = _source_of(addend)
-            return source.op in _BRANCHES and all(
-                _result_accumulates_from_zero(branch, index) for branch in source.functions
-            )
+            return source.op in _BRANCHES and all(accumulates_from_zero(branch, index) for branch in source.functions)
         source, position = accumulation
         addend = source.operands[position]
     return True
 
 
 @lru_cache(maxsize=1024)
-def _result_accumulates_from_zero(branch: Function, index: int) -> bool:
-    return _accumulates_from_zero(branch.results[index], count_uses(branch))
+def accumulates_from_zero(function: Function, index: int) -> bool:
+    """Whether a result of a function accumulates from zeros."""
+    return _accumulates_from_zero(function.results[index], count_uses(function))
 
 
 def _depends_on(start: Node, addend: Node) -> bool:
@@ -98,13 +97,13 @@ def _thread_start(total: Node, addend: Node, start: Node) -> dict[Node, Node]:
         threaded = make_node(source.op, tuple(operands), source.attributes)
     else:
         source, index = _source_of(addend)
-        threaded_branches = {branch: _start_from_parameter(branch, index) for branch in source.functions}
+        threaded_branches = {branch: start_from_parameter(branch, index) for branch in source.functions}
         attributes = exchanged_functions(source.attributes, threaded_branches)
         threaded = make_node(source.op, (*source.operands, start), attributes)
     return {source: threaded, total: threaded if addend is source else get(threaded, index=addend.attribute("index"))}
 
 
-def _start_from_parameter(branch: Function, index: int) -> Function:
+def start_from_parameter(branch: Function, index: int) -> Function:
     """The branch with a result that starts from an additional parameter instead of zeros."""
     results = list(branch.results)
     start = parameter(len(branch.parameters), results[index].type)
@@ -130,7 +129,7 @@ def _find_accumulated_result(function: Function, parameter_index: int) -> int | 
         elif positions and (node.op is add or (node.op is scatter_add and positions == [0])):
             versions.add(node)
         elif positions:
-            inner = _find_threaded_result(node, positions[0])
+            inner = find_threaded_result(node, positions[0])
             if inner is None:
                 return None
             through[node] = inner
@@ -139,7 +138,7 @@ def _find_accumulated_result(function: Function, parameter_index: int) -> int | 
     return results[0] if len(results) == 1 and all(uses[version] == 1 for version in versions) else None
 
 
-def _find_threaded_result(node: Node, position: int) -> int | None:
+def find_threaded_result(node: Node, position: int) -> int | None:
     """The index of the result of a loop or branch that is an operand plus independent terms; None if there is none."""
     if node.op is for_loop:
         inner = position - 1

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from livegrad.ir.leaves import input_node
-from livegrad.ir.node import Key, Node, make_node
+from livegrad.ir.function import inline
+from livegrad.ir.leaves import constant, input_node
+from livegrad.ir.node import Function, Key, Node, make_node
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Matrix, Scalar, Tensor, Vector, components
+from livegrad.ir.types import Matrix, Scalar, Tensor, Vector, components, i64
 from livegrad.ops.aggregate import get, member
+from livegrad.ops.control import for_loop, parameters_of
 from livegrad.ops.tape import unwritten
 from livegrad.passes.regions import first_argument
 from livegrad.schedule.fuse import Group
@@ -52,11 +54,12 @@ def build_loop(roots: Sequence[Node], stored: Mapping[Node, Buffer], new_buffer:
 def _build_kernel(
     loop: Node, targets: Mapping[int, Buffer], memory: Mapping[Node, Buffer], new_buffer: NewBuffer
 ) -> KernelStep:
-    """A kernel with a single point, which runs the loop and stores its results."""
-    builder = KernelBuilder(Group("loop", space_over((), None), [loop]), memory)
+    """A kernel with a single point, which runs the loop and stores its results; or with a row for each iteration."""
+    domain = _rows_of(loop)
+    builder = KernelBuilder(Group("loop", space_over(domain, None), [loop]), memory)
     step = StepBuilder(builder, memory, new_buffer)
     stage = StageBuilder("row")
-    value = builder.expressions.scalar(loop)
+    value = builder.expressions.scalar(_iteration(loop, builder.expressions.index(0)) if domain else loop)
     for index, target in targets.items():
         result = get(value, index=index)
         if isinstance(result.type, Tensor):
@@ -66,6 +69,21 @@ def _build_kernel(
             stage.add(part, step.output(StridedAccess(target.element, "row"), View(target, offset, ())))
     step.stages.append(stage)
     return step.finish()
+
+
+def _rows_of(loop: Node) -> tuple[int, ...]:
+    """The iterations of a loop that are the rows of a kernel, for its threads and lanes: of one that promises so."""
+    attributes = dict(loop.attributes)
+    return (attributes["lanes"],) if attributes.get("independent") and attributes.get("lanes", 1) > 1 else ()
+
+
+def _iteration(loop: Node, index: Node) -> Node:
+    """One iteration of a loop with independent iterations, as a loop that runs once."""
+    body: Function = loop.attribute("body")
+    parameters = parameters_of([i64, *[node.type for node in loop.operands[1:]], i64])
+    once = Function(body.name, parameters, inline(body, [parameters[-1], *parameters[1:-1]]))
+    carried = loop.attribute("carried")
+    return for_loop(constant(1, i64), *loop.operands[1:], index, body=once, carried=carried, reverse=False)
 
 
 def _parts(value: Node) -> list[Node]:

@@ -9,18 +9,23 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from livegrad.compiler import passes_for
 from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
 from livegrad.diagnostics.explain_calls import call_users
 from livegrad.ir.function import inline
-from livegrad.ir.node import Function, Node
+from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.propagate_lines import cached_derivation, forget_derivations, propagates_lines
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import bool_, f64, is_differentiable, scalar_of, shape_of
+from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ops.control import map_
 from livegrad.ops.conversion import cast
 from livegrad.ops.rules import filled, zero
 from livegrad.passes.differentiate import forward, reverse
-from livegrad.passes.differentiate.by_point import loops_by_point
+from livegrad.passes.differentiate.by_point import call_by_point, loops_by_point, loops_by_point_with_sums
 from livegrad.passes.differentiate.lower import with_derivatives_written
+from livegrad.passes.pipeline import run_passes
+from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.tensors.concrete import bind_placeholders
 from livegrad.tensors.declared import convert_declared_numbers
 from livegrad.tensors.dtypes import DEFAULT_FLOAT
@@ -116,8 +121,25 @@ def _is_float_number(node: Node) -> bool:
 # A transform that is called in a loop differentiates the same graph each time.
 @cached_derivation(256)
 def _pull_back(function: Function, active: tuple[bool, ...], with_value: bool) -> Function:
-    lowered = loops_by_point(with_derivatives_written(function))
-    return reverse.pull_back(lowered, active, with_value=with_value)
+    written = with_derivatives_written(function)
+    derived = reverse.pull_back(loops_by_point(written), active, with_value=with_value)
+    by_point = loops_by_point_with_sums(written)
+    if by_point is None:
+        return derived
+    private = reverse.pull_back(by_point, active, with_value=with_value)
+    return call_by_point(derived, private) if _sums_privately(private) else derived
+
+
+def _sums_privately(function: Function) -> bool:
+    """Whether the CPU has code for all maps of a function that sum tensors; others would run on the host."""
+    for_all_sizes, bound = passes_for(CPU)
+    module = run_passes(Module((function,)), (*for_all_sizes, *bound))
+    maps = [node for inner in reachable_functions(module.functions) for node in nodes_of(inner) if node.op is map_]
+    return not any(
+        flag and isinstance(type, TensorType)
+        for node in maps
+        for type, flag in zip(node.attribute("function").result_types, node.attribute("summed"), strict=True)
+    )
 
 
 @cached_derivation(256)

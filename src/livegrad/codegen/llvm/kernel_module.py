@@ -221,6 +221,7 @@ class _Emitter(Stages):
             self.groups = "full"
             counted_loop(builder, start, end, self.nest.lanes, [], group)
             start, self.groups = end, "remainder"
+        self.groups = "full" if self.nest.whole_groups else self.groups
         counted_loop(builder, start, stop, self.nest.lanes, [], group)
         self.groups = "any"
 

@@ -6,6 +6,7 @@ Called by `function_body.py`; `while_loops.py` emits `while_loop`s with the same
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import lru_cache, partial
 
 from livegrad.codegen.llvm import tapes
@@ -27,6 +28,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i32, i64
 from livegrad.ir.walk import nodes_of, ops_below
 from livegrad.ops.control import call, for_loop, while_loop
+from livegrad.ops.tape import tape_new
 from livegrad.schedule.loops.cost_model import branch_cost, dense_bytes
 from livegrad.schedule.loops.divergence import divergent_state
 
@@ -242,14 +244,26 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
     divergent = divergent_state(node, tuple(map(is_divergent, values)), not iterations.uniform)
     start = [starting_value(builder, v, flag) for v, flag in zip(values[:carried], divergent, strict=True)]
     most = iterations if iterations.uniform else _most_iterations(builder, iterations)
+    rows = {
+        position: tapes.reserve_rows(builder, value, most)
+        for position, (operand, value) in enumerate(zip(node.operands[1:], start, strict=False))
+        if operand.op is tape_new and isinstance(value, TapeReference)
+    }
+
+    def with_rows(state: list[NodeValue]) -> list[NodeValue]:
+        return [rows.get(position, value) for position, value in enumerate(state)]
+
+    drops_tapes = tapes.keeps_no_tapes(node)
 
     def iteration(count: Register, state: list[NodeValue]) -> list[NodeValue]:
         index = count
         if node.attribute("reverse"):
             index = builder.apply("sub", i64, builder.apply("sub", i64, most, count), builder.constant(1, i64))
         active = None if iterations.uniform else builder.apply("icmp slt", bool_, index, iterations)
-        with builder.with_mask(builder.mask if active is None else builder.intersect_masks(builder.mask, active)):
-            results = emit(builder, body, [index, *state, *values[carried:]])
+        masked = builder.with_mask(builder.mask if active is None else builder.intersect_masks(builder.mask, active))
+        with masked, tapes.released_memory(builder) if drops_tapes else nullcontext():
+            arguments = [*with_rows(state), *values[carried:]]
+            results = emit(builder, body, [index, *(tapes.in_iteration(v, most, index) for v in arguments)])
         results = [
             widen_value(builder, v, builder.lanes) if flag else v for v, flag in zip(results, divergent, strict=True)
         ]
@@ -260,9 +274,9 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
     # A call of a kernel that polls for Ctrl-C in none of its loops takes half a microsecond less.
     short = _STRIP_WORK if builder.runs_once and builder.lanes == 1 else _SHORT_LOOP
     if iterations.literal and loop_work(node, int(iterations.text)) <= short:
-        return tuple(_emit_counted(builder, builder.constant(0, i64), most, start, iteration))
+        return tuple(with_rows(_emit_counted(builder, builder.constant(0, i64), most, start, iteration)))
     if not runs_in_strips(body):
-        return tuple(_emit_counted(builder, builder.constant(0, i64), most, start, iteration, polls=True))
+        return tuple(with_rows(_emit_counted(builder, builder.constant(0, i64), most, start, iteration, polls=True)))
     strips = ProgramLoop(builder, start)
     again = poll(builder, builder.apply("icmp slt", bool_, strips.count, most))
     builder.branch(again, strips.body, strips.done)

@@ -94,11 +94,25 @@ class TensorReference:
 
 
 @dataclass(frozen=True, slots=True)
+class TapeRows:
+    """The slots of a tape that was given room for all iterations of a loop.
+
+    They belong to loops of so many iterations. Inside such a loop, `index` is the name of the index.
+    """
+
+    data: Register
+    stride: Register
+    iterations: str
+    index: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TapeReference:
     """A tape: the address of its header, the same for all lanes."""
 
     header: Register
     element: Type
+    rows: TapeRows | None = None  # where the slots are, if that is known: not across branches
 
 
 @dataclass(frozen=True, slots=True)

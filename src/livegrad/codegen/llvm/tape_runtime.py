@@ -99,6 +99,37 @@ take:
   ret ptr %memory
 }
 
+; How much of the current chunk is in use, for a release that frees everything taken since.
+define internal i64 @lg_arena_mark(ptr %arena) alwaysinline nounwind {
+entry:
+  %chunk = load ptr, ptr %arena
+  %none = icmp eq ptr %chunk, null
+  br i1 %none, label %done, label %read
+read:
+  %used.at = getelementptr i64, ptr %chunk, i64 2
+  %used = load i64, ptr %used.at
+  br label %done
+done:
+  %mark = phi i64 [ 0, %entry ], [ %used, %read ]
+  ret i64 %mark
+}
+
+; If there is a newer chunk than that of the mark, only that is emptied: all in it is newer than the mark.
+define internal void @lg_arena_release(ptr %arena, ptr %marked, i64 %mark) alwaysinline nounwind {
+entry:
+  %chunk = load ptr, ptr %arena
+  %none = icmp eq ptr %chunk, null
+  br i1 %none, label %done, label %write
+write:
+  %same = icmp eq ptr %chunk, %marked
+  %used = select i1 %same, i64 %mark, i64 0
+  %used.at = getelementptr i64, ptr %chunk, i64 2
+  store i64 %used, ptr %used.at
+  br label %done
+done:
+  ret void
+}
+
 define internal void @lg_arena_empty(ptr %arena) noinline nounwind {
 entry:
   %chunk = load ptr, ptr %arena
@@ -217,6 +248,28 @@ known:
 found:
   %result = phi ptr [ %zeros, %nothing ], [ %slot, %known ], [ @lg_reserve, %lost ]
   ret ptr %result
+}
+
+; The slots of a tape with room for so many; null if there is no memory.
+define internal ptr @lg_tape_rows(ptr %arena, i64 %word, i64 %count, i64 %bytes) noinline nounwind {
+entry:
+  %none = icmp eq i64 %word, 0
+  br i1 %none, label %lost, label %look
+look:
+  %header = inttoptr i64 %word to ptr
+  %capacity.at = getelementptr i64, ptr %header, i64 1
+  %capacity = load i64, ptr %capacity.at
+  %fits = icmp sle i64 %count, %capacity
+  br i1 %fits, label %known, label %grow
+grow:
+  %last = sub i64 %count, 1
+  %grown = call i1 @lg_tape_grow(ptr %arena, ptr %header, i64 %last, i64 %bytes)
+  br i1 %grown, label %known, label %lost
+known:
+  %data = load ptr, ptr %header
+  ret ptr %data
+lost:
+  ret ptr null
 }
 
 ; Whether there is room for the index now.

@@ -6,16 +6,18 @@ once, and reads of a version are ordered before the write that replaces it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 
 from livegrad.codegen.llvm.counted_loops import counted_loop
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
-from livegrad.codegen.llvm.registers import NodeValue, Register, TapeReference, pointer
+from livegrad.codegen.llvm.registers import NodeValue, Register, TapeReference, TapeRows, pointer
 from livegrad.codegen.llvm.vector_memory import load_vector, memory_type, store_element, store_vector
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Scalar, Tape, Type, bool_, components, i64
+from livegrad.ir.types import Scalar, Tape, Type, bool_, components, i64, inner_types
 from livegrad.ir.walk import functions_in, nodes_of, toposort
 from livegrad.ops.tape import tape_add, tape_set, tape_sum
 from livegrad.passes.in_place_loops import order_before_writes, written_operands
@@ -92,8 +94,16 @@ def _slot(builder: KernelBuilder, tape: TapeReference, index: Register) -> Regis
         raise CompileError("a tape can only be indexed by its loop's index")
     size = slot_bytes(tape.element, builder.lanes)
     builder.largest_slot = max(size, builder.largest_slot)
+    if _is_row(tape, index):
+        assert tape.rows is not None
+        return builder.advance(tape.rows.data, builder.apply("mul", i64, index, tape.rows.stride))
     call = f"call ptr @lg_tape_slot(ptr %arena, {tape.header.typed}, {index.typed}, i64 {size})"
     return builder.make(call, pointer, 1)
+
+
+def _is_row(tape: TapeReference, index: Register) -> bool:
+    """Whether there is room for an index without growing the tape."""
+    return tape.rows is not None and tape.rows.index == index.text
 
 
 def _write(builder: KernelBuilder, slot: Register, type: Type, value: NodeValue) -> None:
@@ -157,6 +167,43 @@ def ensure_tape(builder: KernelBuilder, tape: TapeReference) -> TapeReference:
     return TapeReference(header, tape.element)
 
 
+def reserve_rows(builder: KernelBuilder, tape: TapeReference, iterations: Register) -> TapeReference:
+    """The tape with room for a loop's iterations, which then need not look for their slots."""
+    builder.uses_tapes = True
+    size = slot_bytes(tape.element, builder.lanes)
+    builder.largest_slot = max(size, builder.largest_slot)
+    call = f"call ptr @lg_tape_rows(ptr %arena, {tape.header.typed}, {iterations.typed}, i64 {size})"
+    data = builder.make(call, pointer, 1)
+    lost = builder.make(f"icmp eq {data.typed}, null", bool_, 1)
+    data = builder.select(lost, Register("@lg_reserve", pointer, 1), data)
+    stride = builder.select(lost, builder.constant(0, i64), builder.constant(size, i64))
+    return replace(tape, rows=TapeRows(data, stride, iterations.text))
+
+
+def in_iteration(value: NodeValue, iterations: Register, index: Register) -> NodeValue:
+    """A tape inside a loop: with the name of the index, if it has room for the loop's iterations."""
+    if not isinstance(value, TapeReference) or value.rows is None:
+        return value
+    fits = value.rows.iterations == iterations.text
+    return replace(value, rows=replace(value.rows, index=index.text) if fits else None)
+
+
+def keeps_no_tapes(loop: Node) -> bool:
+    """Whether no tape that an iteration makes is used after it, and the iteration uses no tape from outside."""
+    held = [operand for operand in loop.operands if any(isinstance(t, Tape) for t in inner_types(operand.type))]
+    return not held and mentions_tapes(loop.attribute("body"))
+
+
+@contextmanager
+def released_memory(builder: KernelBuilder) -> Iterator[None]:
+    """Code whose tapes are not used after it, so that their memory is free again."""
+    builder.uses_tapes = True
+    chunk = builder.make("load ptr, ptr %arena", pointer, 1)
+    mark = builder.make("call i64 @lg_arena_mark(ptr %arena)", i64, 1)
+    yield
+    builder.line(f"call void @lg_arena_release(ptr %arena, {chunk.typed}, {mark.typed})")
+
+
 def copy_tape(builder: KernelBuilder, tape: TapeReference) -> TapeReference:
     """Returns an independent copy of a tape."""
     builder.uses_tapes = True
@@ -166,7 +213,7 @@ def copy_tape(builder: KernelBuilder, tape: TapeReference) -> TapeReference:
 
 
 def emit_set(builder: KernelBuilder, node: Node, tape: TapeReference, index: Register, value: NodeValue) -> NodeValue:
-    tape = ensure_tape(builder, tape)
+    tape = tape if _is_row(tape, index) else ensure_tape(builder, tape)
     _write(builder, _slot(builder, tape, index), tape.element, value)
     return tape
 

@@ -79,10 +79,16 @@ def can_move_to_operands(guard: Guard, node: Node, flags: tuple[bool, ...]) -> b
 
 
 def add_guarded(first: Tangent, second: Tangent, primal: Type) -> Tangent:
-    """The sum of two cotangents, under a single guard if both have the same."""
+    """The sum of two cotangents, under a single guard if both have the same, and as one select if they have opposites.
+
+    A sum with zero may change the sign of a zero, which does not matter for cotangents.
+    """
     guard, second_guard = guard_of(first), guard_of(second)
-    if guard is None or second_guard is None:
+    if guard is None or second_guard is None or guard.condition is not second_guard.condition:
         return add(first, second, primal)
-    if (guard.condition, guard.when) != (second_guard.condition, second_guard.when):
-        return add(first, second, primal)
-    return guard.apply(add(guard.value, second_guard.value, primal))
+    if guard.when is second_guard.when:
+        return guard.apply(add(guard.value, second_guard.value, primal))
+    if guard.value is second_guard.value:
+        return guard.value
+    then, otherwise = (guard, second_guard) if guard.when else (second_guard, guard)
+    return select(guard.condition, then.value, otherwise.value)

@@ -6,7 +6,7 @@ in gradients of lookups, become scatter-adds (`tensor_sums`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Node
@@ -32,22 +32,21 @@ def _scalarise_node(node: Node) -> Node | None:
         return node.operands[0]  # all derivatives have been taken
     if node.op is not map_:
         return None
-    flattened = _flatten_map(node)
-    return _remove_tensors(node) if flattened is None else flattened
+    return flatten_map(node, _remove_tensors)
 
 
-def _flatten_map(node: Node) -> Node | None:
-    """Decomposes a map over aggregates into a map over leaves; returns None if it has no aggregates."""
+def flatten_map(node: Node, rewrite: Callable[[Node], Node | None]) -> Node | None:
+    """Decomposes a map over aggregates into a map over leaves, and rewrites that; None if neither changes anything."""
     function: Function = node.attribute("function")
     flat = flatten_signature(function)
     if flat is function:
-        return None
+        return rewrite(node)
     operands = [leaf for operand in node.operands for leaf in leaves_of(operand)]
     lifted = _repeat_for_leaves(node.attribute("lifted"), function.parameter_types)
     summed = _repeat_for_leaves(node.attribute("summed"), function.result_types)
     leafwise = map_(*operands, function=flat, lifted=lifted, summed=summed)
-    scalarised = _remove_tensors(leafwise)
-    value = leafwise if scalarised is None else scalarised
+    rewritten = rewrite(leafwise)
+    value = leafwise if rewritten is None else rewritten
     leaves = [value] if len(summed) == 1 else [member(value, index) for index in range(len(summed))]
     count = len(function.results)
     result_types = (node.type,) if count == 1 else components(node.type)

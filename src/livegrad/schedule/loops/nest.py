@@ -115,6 +115,7 @@ class LoopNest:
     # In loops that lanes leave at different iterations, values that are uniform over active lanes are scalars.
     shares_lockstep: bool = False
     peels_remainder: bool = False  # the last, partial group of lanes of a row has separate code
+    whole_groups: bool = False  # rows have no partial group of lanes
     covered: tuple[tuple[int, int, int], ...] = ()  # (buffer, axis, dimension) of indices that need no bounds check
     # If LLVM optimises the loops of the stages: for each indexed buffer, the first one that shares its memory.
     memories: tuple[int, ...] | None = None
@@ -281,6 +282,7 @@ class LoopNest:
             self.unrolled_lanes,
             self.shares_lockstep,
             self.peels_remainder,
+            self.whole_groups,
             self.covered,
             self.memories,
             self.vector_bytes,
@@ -315,6 +317,7 @@ class LoopNest:
             notes += [f"stage {index}: {groups} groups of lanes at once"] if groups > 1 else []
         notes += ["lanes: in step inside of loops"] if self.shares_lockstep else []
         notes += ["lanes: full groups, then the remainder"] if self.peels_remainder else []
+        notes += ["lanes: full groups only"] if self.whole_groups else []
         notes += ["lanes: two halves may be interleaved"] if self.loops[-1].streams > 1 else []
         notes += [f"output {output}: non-temporal stores" for output in self.non_temporal]
         proved, total = _count_proved_indices(self.kernel)

@@ -14,6 +14,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import for_loop, while_loop
+from livegrad.passes.regions import LOOPS
 from livegrad.schedule.kernel import Kernel, Level, Stage, StridedAccess
 from livegrad.schedule.loops.cost_model import (
     CHEAP_POINT,
@@ -144,9 +145,13 @@ def peel_remainders(nest: LoopNest) -> LoopNest:
     """Separates full groups of lanes from the remainder of a row, if the body is short enough to duplicate.
 
     The code for full groups then has no branches between loads, arithmetic and stores: loads become operands of
-    instructions instead of filling registers, and a short loop has fewer instructions.
+    instructions instead of filling registers, and a short loop has fewer instructions. Loops that write in place, with
+    a row for each worker, are too long for two forms, but have as many rows as fill all groups.
     """
     stages, points = nest.kernel.stages, nest.points
+    if nest.across and nest.lanes > 1 and nest.kernel.written and not LOOPS.isdisjoint(nest.ops):
+        rows = nest.dimensions.domain[-1:]
+        return nest.replace(whole_groups=bool(rows) and not rows[0] % nest.lanes and not nest.rows.step % nest.lanes)
     if not nest.across or nest.lanes == 1 or not nest.domain_rank or nest.kernel.written or nest.read_packs:
         return nest
     if nest.unrolled_points or (points is not None and points.tile) or nest.output_packs:
@@ -234,7 +239,7 @@ def _registers(nest: LoopNest, nodes: Sequence[Node]) -> int:
     if calls and sum(calls) > MATH_SHARE * sum([node.op.cost for node in nodes]):
         has_few_accesses = len(kernel.reads) + len(kernel.outputs) <= MANY_PORTS
         return 2 if len(nodes) > LONG_KERNEL else 8 if len(calls) > MANY_MATH_CALLS and has_few_accesses else 4
-    if kernel.written and nest.across:
+    if kernel.written and nest.across and LOOPS.isdisjoint(nest.ops):
         return 4  # an index is read once for all lanes of a row
     reduces = _reduces_across(nest)
     is_contiguous = all(strides[nest.lane] in (0, 1) for strides in nest.dimensions.reads)
