@@ -251,10 +251,9 @@ def test_repeated_calls_raise_the_same_errors_as_the_first() -> None:
 
 def test_a_long_chain_that_is_not_read_still_leads_to_a_late_variable() -> None:
     x, y = make_data()
-    for _ in range(2):
-        state = x * 1.0
-        for _ in range(300):
-            state = state * 0.99 + y
+    state = x * 1.0
+    for _ in range(300):
+        state = state * 0.99 + y
     x.requires_grad_()
     lg.sum(state).backward()
     assert x.grad is not None
@@ -269,10 +268,12 @@ def test_exact_ops_compile_nothing_and_others_once() -> None:
             state = (state * (1.0 / (step + 2)) + y - 0.5 * step) / 3.0
         assert np.isfinite(state.numpy()).all()
         assert lg.stats().programs_compiled == 0
+        compiled = []
         for step in range(40):
             state = lg.sin(state) * (1.0 / (step + 2))
             float(state[step % 3])
-        assert lg.stats().programs_compiled <= 2
+            compiled.append(lg.stats().programs_compiled)
+        assert compiled[3] == compiled[-1]
 
 
 def test_an_element_or_row_becomes_an_op_when_it_is_used() -> None:
@@ -311,7 +312,7 @@ def test_numbers_take_the_type_of_the_tensor_or_promote_it() -> None:
         assert np.signbit((x * 1.0 * -0.0).numpy()).all()
         assert not np.signbit((x * 1.0 * 0.0).numpy()).any()
         with pytest.raises(lg.LivegradError, match="out of the range"):
-            x * 300
+            _ = x * 300
 
 
 @pytest.mark.parametrize("seed", range(6))
