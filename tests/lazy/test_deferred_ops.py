@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from livegrad.ir.node import live_node_count
 from livegrad.lazy import execution
 from livegrad.lazy.deferred_ops import MAX_DEPTH, DeferredOp
 from livegrad.state import fresh_session
-from livegrad.tensors import repeated_calls
+from livegrad.tensors import repeated_calls, tensor_operators
 
 
 def is_deferred(x: Any) -> bool:
@@ -231,7 +232,7 @@ def test_a_number_that_changes_in_each_call_fills_no_table() -> None:
         x, _ = make_data()
         for number in range(50):
             lg.multiply(x, float(number) + 0.3)
-        assert len(repeated_calls._calls.current.steps) == 0
+        assert len(repeated_calls._calls.current.calls) == 0
 
 
 def test_repeated_calls_raise_the_same_errors_as_the_first() -> None:
@@ -243,3 +244,110 @@ def test_repeated_calls_raise_the_same_errors_as_the_first() -> None:
             lg.matmul(x, matrix)
         with pytest.raises(lg.LivegradError):
             lg.sum(x, axis=3)
+
+
+# --- evaluation op by op ---------------------------------------------------------------------------------------------
+
+
+def test_a_long_chain_that_is_not_read_still_leads_to_a_late_variable() -> None:
+    x, y = make_data()
+    state = x * 1.0
+    for _ in range(300):
+        state = state * 0.99 + y
+    x.requires_grad_()
+    lg.sum(state).backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), np.full(3, 0.99**300), rtol=1e-4)
+
+
+def test_exact_ops_compile_nothing_and_others_once() -> None:
+    with fresh_session():
+        x, y = make_data()
+        state = x
+        for step in range(40):
+            state = (state * (1.0 / (step + 2)) + y - 0.5 * step) / 3.0
+        assert np.isfinite(state.numpy()).all()
+        assert lg.stats().programs_compiled == 0
+        compiled = []
+        for step in range(40):
+            state = lg.sin(state) * (1.0 / (step + 2))
+            float(state[step % 3])
+            compiled.append(lg.stats().programs_compiled)
+        assert compiled[3] == compiled[-1]
+
+
+def test_an_element_or_row_becomes_an_op_when_it_is_used() -> None:
+    rows = lg.asarray(np.arange(12.0).reshape(4, 3)).execute()
+    x = lg.asarray(np.array([1.0, 2.0, 3.0]))
+    for number in range(-4, 4):
+        row = rows[number]
+        difference = row - x
+        assert is_deferred(difference)
+        np.testing.assert_array_equal(difference.numpy(), np.arange(12.0).reshape(4, 3)[number] - [1.0, 2.0, 3.0])
+        assert difference.node.operands[0] is rows[number].node
+
+
+def test_ops_that_fail_report_the_line_of_the_call() -> None:
+    x = lg.asarray([6, 7])
+    for divisor in (2, 3, 1):
+        assert (x // lg.asarray([divisor, divisor])).tolist() == [6 // divisor, 7 // divisor]
+    wrong = x // lg.asarray([0, 1])
+    with pytest.raises(lg.LivegradError, match=r"division by zero.*test_deferred_ops\.py"):
+        wrong.numpy()
+
+
+def test_a_slice_has_the_size_that_its_computed_bounds_imply() -> None:
+    x = lg.asarray(np.arange(8.0))
+    i = lg.asarray(1)
+    for _ in range(3):
+        assert x[i : i + 2].shape == (2,)
+        assert x[i : i + 3].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_numbers_take_the_type_of_the_tensor_or_promote_it() -> None:
+    x = lg.asarray([1, 2, 3], dtype=lg.int8)
+    for _ in range(3):
+        assert (x * 2).dtype == lg.int8
+        assert (x * 2.0).dtype.kind == "float"
+        assert np.signbit((x * 1.0 * -0.0).numpy()).all()
+        assert not np.signbit((x * 1.0 * 0.0).numpy()).any()
+        with pytest.raises(lg.LivegradError, match="out of the range"):
+            _ = x * 300
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_loops_give_the_same_bits_without_deferral(
+    seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each op is read at once on the general path: then it rounds as often as an op that runs alone."""
+    programs = [
+        lambda x, y, k: x * (1.0 / k) + y,
+        lambda x, y, k: x / 1.7 - y * 0.3,
+        lambda x, y, k: lg.sin(x) * k,
+        lambda x, y, k: lg.maximum(x, y) - lg.mean(x),
+        lambda x, y, k: lg.roll(x, 1, axis=0) + y[0],
+        lambda x, y, k: lg.where(x > y, x - y, y),
+        lambda x, y, k: lg.softmax(x) + lg.stack([x, y])[1],
+        lambda x, y, k: x @ lg.eye(4) - y,
+    ]
+
+    def run(read: Any) -> list[bytes]:
+        choose, rng = np.random.default_rng(seed), np.random.default_rng(seed)
+        pool = [lg.asarray(rng.standard_normal(4).astype(np.float32)) for _ in range(2)]
+        values = []
+        for step in range(60):
+            x, y = (pool[index] for index in choose.integers(0, len(pool), 2))
+            pool = [*pool[-5:], read(programs[choose.integers(len(programs))](x, y, float(step + 2)))]
+            if choose.random() < 0.3:
+                values.append(pool[-1].numpy().tobytes())
+        return [*values, *[x.numpy().tobytes() for x in pool]]
+
+    monkeypatch.setattr("livegrad.codegen.llvm.fused_multiply_add.products_of", lambda order: set())
+    monkeypatch.setenv("LIVEGRAD_CACHE_DIR", str(tmp_path))  # programs without fused products are others
+    with fresh_session():
+        run(lambda x: x)
+        deferred = run(lambda x: x)
+    with fresh_session():
+        for module in (repeated_calls, tensor_operators):
+            monkeypatch.setattr(module, "defer_op", lambda *op: None)
+        assert run(lambda x: x.execute()) == deferred

@@ -1,9 +1,9 @@
 """Defers node creation for ops over small data until something needs the node.
 
 A program that reads each result needs values but no graph. Where all operands are small and have values, `tensors`
-creates a `DeferredOp` instead of a node, and `small_graphs` computes it. When a graph, a transform, a device or a
-gradient needs the node, it is created with the source location of the op, and with its value if that is computed.
-`tensors/deferred.py` does the same for elements and for results of compiled functions.
+creates a `DeferredOp` instead of a node. Reading it evaluates the pending ops one by one (`small_ops`). When a graph, a
+transform, a device or a gradient needs the node, it is created with the source location of the op, and with its value
+if that is computed. `tensors/deferred.py` does the same for elements and for results of compiled functions.
 """
 
 from __future__ import annotations
@@ -12,22 +12,34 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import ref
 
-from livegrad.diagnostics import SourceLocation
+import numpy as np
+
+from livegrad.diagnostics import LivegradError, SourceLocation
 from livegrad.ir.leaves import constant_op, input_op
-from livegrad.ir.node import Node, make_node
-from livegrad.ir.op import Op
+from livegrad.ir.node import Node
 from livegrad.ir.source_lines import ambient, created_at, originating_from
-from livegrad.ir.types import Tensor
+from livegrad.ir.types import Tensor, bf16
 from livegrad.lazy import lazy_values
 from livegrad.lazy.devices import DEFAULT_DEVICE
 from livegrad.lazy.eviction import node_cost
 from livegrad.lazy.gradient_variables import variables
-from livegrad.lazy.lazy_values import Array, Cell, Leaf, clock, leaf_node, value_store
+from livegrad.lazy.lazy_values import (
+    MAX_GENERATIONS,
+    NO_ANCESTORS,
+    Array,
+    Cell,
+    Leaf,
+    clock,
+    leaf_node,
+    value_store,
+)
+from livegrad.lazy.nan_checks import watch
+from livegrad.lazy.small_ops import SmallNumber, SmallOp, native_ops
 from livegrad.lazy.truncate_history import ancestors_of, leaves_below
 from livegrad.ops.movement import broadcast
 
-MAX_BYTES = 1 << 12  # of one value: it belongs to its tensor and does not count towards the cache budget
 MAX_DEPTH = 12  # of a chain of ops without values
+_MAX_NODES_READ = 4  # computed nodes keep their graphs: reading more of them at once counts as a longer history
 _new = object.__new__
 
 
@@ -35,27 +47,25 @@ class DeferredOp:
     """An op whose node has not been created.
 
     `value` is the computed value, valid as long as no leaf has changed after `stamp`. `holder` is a weak reference to
-    the tensor of this op. `generation` counts the executions that the value depends on; after eight, the op becomes
-    data: `op` is None, and `ancestors` are the leaves that it was computed from.
+    the tensor of this op. `generation` counts the reads that the value depends on; after eight, the op becomes data:
+    `small` is None, and `ancestors` are the leaves that it was computed from.
     """
 
     __slots__ = (
         "ancestors",
-        "attributes",
         "depth",
         "generation",
         "holder",
         "node",
-        "op",
         "operands",
         "origins",
+        "small",
         "stamp",
         "type",
         "value",
     )
-    op: Op | None
-    operands: tuple[Any, ...]  # nodes or deferred ops
-    attributes: tuple[tuple[str, Any], ...]
+    small: SmallOp | None
+    operands: tuple[Any, ...]  # nodes, deferred ops and numbers
     type: Tensor
     origins: tuple[SourceLocation, ...]
     holder: Any
@@ -67,50 +77,57 @@ class DeferredOp:
     ancestors: Mapping[ref[Leaf], int] | None
 
 
-def defer_op(
-    op: Op,
-    operands: tuple[Any, ...],
-    attributes: tuple[tuple[str, Any], ...],
-    type: Any,
-    origins: tuple[SourceLocation, ...],
-) -> DeferredOp | None:
+def defer_op(small: SmallOp, operands: tuple[Any, ...], origins: tuple[SourceLocation, ...]) -> DeferredOp | None:
     """Defers an op over operands with values; returns None if the caller has to create the node now."""
+    if variables:
+        return None
     depth = 0
     for operand in operands:
-        if operand.__class__ is DeferredOp:
+        kind = operand.__class__
+        if kind is DeferredOp:
             if operand.value is None:
                 if operand.node is not None:
                     return None
-                if operand.depth > depth:
-                    depth = operand.depth
+                below = operand.depth
+                if below >= MAX_DEPTH:
+                    if evaluate_deferred(operand, is_read=False) is None:
+                        return None
+                elif below > depth:
+                    depth = below
+        elif kind is SmallNumber:
+            continue
         elif operand.op is input_op:
             if operand.attributes[0][1].__class__ is not Leaf:
                 return None  # a parameter of a function that is being traced
-        elif operand.cell is None and not (operand.op is broadcast and operand.operands[0].op is constant_op):
-            return None  # neither data, nor computed, nor a broadcast number
-    if depth >= MAX_DEPTH or variables:
-        return None
+        elif operand.cell is None and not is_broadcast_number(operand):
+            return None  # neither data nor computed
     deferred: DeferredOp = _new(DeferredOp)
-    deferred.op, deferred.operands, deferred.attributes = op, operands, attributes
-    deferred.type, deferred.origins = type, origins
+    deferred.small, deferred.operands, deferred.type, deferred.origins = small, operands, small.type, origins
     deferred.node, deferred.value, deferred.stamp, deferred.generation, deferred.depth = None, None, 0, 0, depth + 1
     deferred.ancestors, deferred.holder = None, None
     return deferred
 
 
-def is_small(type: Any) -> bool:
-    """Whether an op with a result of this type is small enough to be deferred."""
-    size = type.element.dtype.itemsize
-    for extent in type.shape:
-        if extent.__class__ is not int:
-            return False
-        size *= extent
-    return size <= MAX_BYTES
+def node_of_operand(source: Node | DeferredOp | SmallNumber) -> Node:
+    """Returns the node of an operand."""
+    if source.__class__ is DeferredOp:
+        return create_deferred_node(source)  # type: ignore[arg-type]
+    return source.make_node() if source.__class__ is SmallNumber else source  # type: ignore[arg-type, return-value]
 
 
-def node_of_operand(source: Node | DeferredOp) -> Node:
-    """Returns the node of an operand, which is a node or a deferred op."""
-    return create_deferred_node(source) if source.__class__ is DeferredOp else source  # type: ignore[arg-type, return-value]
+def is_broadcast_number(node: Node) -> bool:
+    """Whether a node is a constant that is broadcast to a shape."""
+    return node.op is broadcast and node.operands[0].op is constant_op
+
+
+def number_operand(node: Node) -> SmallNumber | None:
+    """Returns a node that broadcasts a constant as an operand without a node; None for other nodes."""
+    if not is_broadcast_number(node):
+        return None
+    type: Any = node.type
+    # NumPy has no bfloat16, and native code has its numbers inside.
+    value = None if type.element is bf16 else np.array(node.operands[0].attribute("value"), type.element.dtype)
+    return SmallNumber(value, type, node)
 
 
 def find_holder(deferred: DeferredOp) -> Any:
@@ -144,13 +161,14 @@ def create_deferred_node(root: DeferredOp) -> Node:
 def _create_node(deferred: DeferredOp) -> Node:
     """Creates the node of a deferred op whose operands have nodes, with its value if that is computed."""
     with originating_from(deferred.origins) if ambient.is_unset else created_at(deferred.origins):
-        if deferred.op is None:
+        small = deferred.small
+        if small is None:
             node = leaf_node(deferred.value, deferred.type)  # type: ignore[arg-type]
             leaf: Leaf = node.attributes[0][1]
             leaf.detached, leaf.ancestors = True, deferred.ancestors or {}
             return node
-        operands = tuple([o.node if o.__class__ is DeferredOp else o for o in deferred.operands])
-        node = make_node(deferred.op, operands, deferred.attributes)
+        operands = tuple([o if o.__class__ is Node else node_of_operand(o) for o in deferred.operands])
+        node = small.make_node(operands)
     if deferred.value is not None:
         cell: Cell = lazy_values.cell_of(node)
         if cell.value is None and cell.claim is None:
@@ -161,8 +179,131 @@ def _create_node(deferred: DeferredOp) -> Node:
 
 
 def current_value(deferred: DeferredOp) -> Array | None:
-    """Returns the value of a deferred op if it is computed and no leaf has been refilled since."""
-    return deferred.value if deferred.stamp == clock.now else None
+    """Returns the value of a deferred op, read-only, if it is computed and no leaf has been refilled since."""
+    array = deferred.value
+    if array is None or deferred.stamp != clock.now:
+        return None
+    array.setflags(write=False)
+    return array
+
+
+# --- evaluation ------------------------------------------------------------------------------------------------------
+
+
+class _NeedsGraph(Exception):
+    """Aborts the evaluation of ops that need a graph."""
+
+
+class _Evaluation:
+    """What one evaluation of pending ops has computed, and what it has read."""
+
+    __slots__ = ("computed", "generation", "nodes", "stamp")
+
+    def __init__(self) -> None:
+        self.computed: list[DeferredOp] = []
+        self.nodes: set[Node] = set()  # those that are computed
+        self.generation, self.stamp = 0, clock.now
+
+
+@np.errstate(all="ignore")
+def evaluate_deferred(root: DeferredOp, *, is_read: bool = True) -> Array | None:
+    """Returns the value of a deferred op, and computes it and the pending ops below it one by one.
+
+    Returns None if the caller has to create the node. As long as nothing is read, the whole history is kept: a gradient
+    may still be requested for the data.
+    """
+    with value_store.current.lock:
+        if root.value is not None or root.node is not None or watch.active:
+            return current_value(root)
+        evaluation = _Evaluation()
+        try:
+            _evaluate(root, evaluation)
+        except (_NeedsGraph, LivegradError):
+            return None  # the general path adds the source location to an error
+        finally:
+            _conclude(evaluation, is_read)
+        array = root.value
+        assert array is not None
+        array.setflags(write=False)
+        return array
+
+
+def _evaluate(root: DeferredOp, evaluation: _Evaluation) -> None:
+    """Computes a deferred op, after the pending ops that it uses."""
+    stamp, computed = evaluation.stamp, evaluation.computed
+    pending = [root]
+    while pending:
+        deferred = pending[-1]
+        arguments: list[Any] = []
+        for operand in deferred.operands:
+            kind = operand.__class__
+            if kind is DeferredOp:
+                value = operand.value
+                if value is None:
+                    if operand.node is not None:
+                        raise _NeedsGraph
+                    pending.append(operand)
+                    break
+                if operand.stamp != stamp:
+                    raise _NeedsGraph
+                if operand.generation > evaluation.generation:
+                    evaluation.generation = operand.generation
+                arguments.append(value)
+            elif kind is SmallNumber:
+                arguments.append(operand.value)
+            else:
+                arguments.append(_value_of_node(operand, evaluation))
+        else:
+            pending.pop()
+            if deferred.value is not None:
+                continue  # several ops use it
+            small: Any = deferred.small
+            result = (small.evaluate or small.find_native())(*arguments)
+            if result.__class__ is not np.ndarray:
+                if result is None:
+                    raise _NeedsGraph  # native code declines, such as for a check that fails
+                result = np.array(result)  # NumPy returns numbers for arrays without dimensions
+            deferred.stamp = stamp
+            deferred.value = result  # last: other threads read it without the lock
+            computed.append(deferred)
+
+
+def _value_of_node(node: Node, evaluation: _Evaluation) -> Array:
+    """Returns the value of a node that is data or computed, on the host and up to date."""
+    if node.op is input_op:
+        leaf = node.attributes[0][1]
+        if leaf.__class__ is not Leaf or leaf.external:
+            raise _NeedsGraph
+        array: Any = leaf.array if leaf.ancestors is NO_ANCESTORS else lazy_values.read_leaf(leaf)
+    elif (number := number_operand(node)) is not None and number.value is not None:
+        return np.full(number.type.shape, number.value)  # type: ignore[arg-type]
+    else:
+        cell: Cell | None = node.cell
+        if cell is None or cell.volatile or cell.device != DEFAULT_DEVICE or cell.stamp != evaluation.stamp:
+            raise _NeedsGraph
+        array = cell.value
+        evaluation.nodes.add(node)
+        if cell.generation > evaluation.generation:
+            evaluation.generation = cell.generation
+    if array.__class__ is not np.ndarray:
+        raise _NeedsGraph
+    return array
+
+
+def _conclude(evaluation: _Evaluation, is_read: bool) -> None:
+    """Counts what was computed, and truncates a long history."""
+    computed, generation = evaluation.computed, evaluation.generation
+    if not computed:
+        return
+    session = native_ops.current
+    session.executions.times += 1
+    session.nodes.times += len(computed)
+    session.cache_hits.times += len(evaluation.nodes)
+    age = max(1, len(evaluation.nodes) // _MAX_NODES_READ) if is_read or generation else 0
+    for deferred in computed:
+        deferred.generation = generation + age
+        if generation >= MAX_GENERATIONS:
+            truncate_deferred(deferred)
 
 
 def truncate_deferred(deferred: DeferredOp) -> None:
@@ -170,25 +311,30 @@ def truncate_deferred(deferred: DeferredOp) -> None:
     with value_store.current.lock:
         if deferred.node is None and not variables:
             deferred.ancestors = _ancestors_of(deferred)
-            deferred.op, deferred.operands, deferred.attributes, deferred.generation = None, (), (), 0
+            deferred.small, deferred.operands, deferred.generation = None, (), 0
 
 
 def _ancestors_of(root: DeferredOp) -> Mapping[ref[Leaf], int]:
-    """Returns the leaves that a value was computed from, with their change counts; computed operands cache theirs."""
+    """Returns the leaves that a value was computed from, with their change counts; data have theirs."""
     merged: dict[ref[Leaf], int] = {}
-    pending = list(root.operands)
+    visited: set[DeferredOp] = set()
+    pending = [root]
     while pending:
-        operand = pending.pop()
-        if operand.__class__ is not DeferredOp:
-            if operand.op is input_op:
+        deferred = pending.pop()
+        if deferred in visited:
+            continue
+        visited.add(deferred)
+        if deferred.ancestors is not None:
+            merged.update(deferred.ancestors)
+            continue
+        for operand in deferred.operands:
+            if operand.__class__ is DeferredOp:
+                pending.append(operand)
+            elif operand.__class__ is SmallNumber:
+                continue
+            elif operand.op is input_op:
                 merged.update(ancestors_of((operand.attributes[0][1],)))
             elif operand.cell is not None:
                 leaves = operand.cell.leaves  # usually cached
                 merged.update(ancestors_of(leaves_below([operand])[operand] if leaves is None else leaves))
-        elif operand.value is None:
-            pending += operand.operands
-        else:
-            if operand.ancestors is None:  # the recursion is at most eight executions deep
-                operand.ancestors = _ancestors_of(operand)
-            merged.update(operand.ancestors)
     return merged

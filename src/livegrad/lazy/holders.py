@@ -71,7 +71,8 @@ def _is_waiting(holder: Holder | None) -> bool:
     if holder is None:
         return False
     if holder._deferred is not None:
-        return True  # for the value that it is an element of; creating its node here would register it again
+        # An element waits for the value that it is part of; creating its node here would register it again.
+        return holder._deferred[1] is not None
     node = holder._node
     if node is None or not node.operands:
         return False

@@ -23,7 +23,6 @@ from livegrad.ir.walk import toposort
 from livegrad.lazy import lazy_values
 from livegrad.lazy.compiled_graphs import Program, find_cached_program, may_change, programs_of_session
 from livegrad.lazy.counts import RepeatedRun
-from livegrad.lazy.deferred_ops import DeferredOp, current_value, find_holder, truncate_deferred
 from livegrad.lazy.devices import DEFAULT_DEVICE, TRIVIAL, is_broadcast_constant
 from livegrad.lazy.eviction import enforce_budget, recomputation_costs
 from livegrad.lazy.holders import is_held, waiting_holders
@@ -96,7 +95,6 @@ class SmallGraph:
         "hits",
         "indices",
         "inputs",
-        "is_deferred",
         "key",
         "key_parts",
         "outputs",
@@ -105,8 +103,7 @@ class SmallGraph:
         "visited",
     )
 
-    def __init__(self, root: Any) -> None:
-        self.is_deferred = root.__class__ is DeferredOp
+    def __init__(self, root: Node) -> None:
         self.indices: dict[Node, int] = {}
         self.key_parts: list[Any] = []  # types and constants are represented by their ids
         self.inputs: list[Node] = []
@@ -120,8 +117,8 @@ class SmallGraph:
         self.key_parts.append(self.hits)
         self.key = tuple(self.key_parts)
 
-    def _visit(self, node: Any) -> None:
-        """Adds a node or deferred op without a value to the key, after its operands."""
+    def _visit(self, node: Node) -> None:
+        """Adds a node without a value to the key, after its operands."""
         self.visited += 1
         if self.visited > _MAX_NODES:
             raise _NeedsGeneralPath
@@ -135,13 +132,7 @@ class SmallGraph:
                 key_parts.append(~index)  # negative, because ids are positive
                 continue
             array: Any = None
-            if operand.__class__ is DeferredOp:
-                array = operand.value
-                if array is None:
-                    self._describe_deferred(operand, node)
-                    continue
-                self._count_hit(operand)
-            elif operand.op is input_op:
+            if operand.op is input_op:
                 leaf = operand.attributes[0][1]
                 # Inlined from `_value` for the most frequent case.
                 is_plain = leaf.__class__ is Leaf and leaf.ancestors is NO_ANCESTORS and not leaf.external
@@ -165,7 +156,7 @@ class SmallGraph:
         op = node.op
         if op is broadcast and node.operands[0].op is constant_op:
             self._add_broadcast_constant(node, node.operands[0])
-        elif op is constant_op or self.is_deferred:
+        elif op is constant_op:
             raise _NeedsGeneralPath
         elif is_held(node):
             if op in TRIVIAL:
@@ -188,50 +179,6 @@ class SmallGraph:
         self.inputs.append(node)
         self.arguments.append(array)
         self.key_parts.append(id(node.type))
-
-    def _count_hit(self, deferred: DeferredOp) -> None:
-        """Counts a computed deferred op as a cache hit, as `_value` does for a node."""
-        if deferred.stamp != self.stamp:
-            raise _NeedsGeneralPath
-        if deferred.op is not None:  # otherwise it has become data
-            if deferred.generation > self.generation:
-                self.generation = deferred.generation
-            self.hits += 1
-
-    def _describe_deferred(self, deferred: DeferredOp, user: Any) -> None:
-        """Adds a deferred op without a value to the key, in the same form as its node.
-
-        Its value is cached if a tensor holds it, or another op needs it.
-        """
-        if deferred.node is not None:
-            raise _NeedsGeneralPath
-        is_held = find_holder(deferred) is not None
-        references = getrefcount(deferred)
-        is_kept = is_held or (
-            references > _EXCLUSIVE_REFERENCES and references >= _EXCLUSIVE_REFERENCES + user.operands.count(deferred)
-        )
-        if is_held and deferred.op in TRIVIAL:  # evaluated separately, as on the general path
-            array, _ = compute_deferred(deferred)
-            if array is None:
-                raise _NeedsGeneralPath
-            self._count_hit(deferred)
-            self._add_input(deferred, array)
-            return
-        if deferred.op is slice_ and not is_kept:
-            (source,) = deferred.operands
-            if source.__class__ is DeferredOp:
-                source_array = source.value
-                if source_array is not None:
-                    self._count_hit(source)
-            else:
-                source_array = self._value(source)
-            if source_array is not None:
-                self._add_slice(deferred, source_array)
-                return
-        self._visit(deferred)
-        if is_kept:
-            self.outputs.append(deferred)  # type: ignore[arg-type]
-            self.key_parts.append(True)
 
     def _add_slice(self, node: Any, source_array: Any) -> None:
         """Evaluates a slice of available data and adds it as an argument."""
@@ -323,35 +270,6 @@ def run_small_graph(root: Node) -> tuple[Array | None, SmallGraph | None]:
         runner.runs.times += 1
         graph.cache_results(runner, results, store)
         return results[-1] if results.__class__ is list else results, None
-
-
-def compute_deferred(root: DeferredOp) -> tuple[Array | None, SmallGraph | None]:
-    """Returns the value of a deferred op if a graph of its structure ran before, otherwise the graph.
-
-    The caller then creates the nodes. Returns neither if the graph must take the general path.
-    """
-    with value_store.current.lock:
-        if root.value is not None or root.node is not None:
-            return current_value(root), None
-        try:
-            graph = SmallGraph(root)
-        except _NeedsGeneralPath:
-            return None, None
-        runner = programs_of_session.current.small_graph_runners.get(graph.key)
-        if runner is None:
-            return None, graph
-        try:
-            results = runner.run(graph)
-        except LivegradError:
-            return None, None  # the general path adds the source location to the error
-        runner.runs.times += 1
-        generation, stamp = graph.generation, graph.stamp
-        for deferred, value in zip(graph.outputs, results if results.__class__ is list else (results,), strict=True):
-            deferred.generation, deferred.stamp = generation + 1, stamp  # type: ignore[attr-defined]
-            deferred.value = value  # type: ignore[attr-defined]  # last: other threads read it without the lock
-            if generation and generation % MAX_GENERATIONS == 0:
-                truncate_deferred(deferred)  # type: ignore[arg-type]
-        return root.value, None
 
 
 def _has_outside_waiters(graph: SmallGraph) -> bool:

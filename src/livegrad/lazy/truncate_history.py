@@ -7,7 +7,7 @@ the value store.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from livegrad.ir.node import Node
@@ -35,7 +35,7 @@ _VISITS_PER_NODE = 8  # the search runs every eight executions and may visit as 
 
 def detach_into_leaf(node: Node, value: Value) -> Node:
     """Creates a leaf with the value of a node, so that its history can be freed."""
-    return _leaf_from(value, leaves_below([node])[node])
+    return _leaf_from(value, ancestors_of(leaves_below([node])[node]))
 
 
 def has_long_history(node: Node) -> bool:
@@ -58,7 +58,9 @@ def truncate_history(computed: Iterable[Node], work: int) -> None:
     differentiable = differentiable_among(candidates)
     detachable = [node for node in dict.fromkeys(candidates) if node not in differentiable]
     leaves = leaves_below(detachable)
-    leaf_nodes = {node: _leaf_from(node.cell.value, leaves[node]) for node in detachable}
+    # Most of the nodes depend on the same leaves: the gradients of all parameters do.
+    ancestors = {below: ancestors_of(below) for below in set(leaves.values())}
+    leaf_nodes = {node: _leaf_from(node.cell.value, ancestors[leaves[node]]) for node in detachable}
     for node, data in leaf_nodes.items():
         for holder in list(holders_of(node)):
             holder._set_node(data)
@@ -67,11 +69,11 @@ def truncate_history(computed: Iterable[Node], work: int) -> None:
         _rebase(waiting, leaf_nodes, differentiable, max_nodes)
 
 
-def _leaf_from(value: Value, ancestors: Iterable[Leaf]) -> Node:
+def _leaf_from(value: Value, ancestors: Mapping[weakref.ref[Leaf], int]) -> Node:
     node = leaf_node(value)
     leaf = leaf_of(node)
     assert leaf is not None
-    leaf.detached, leaf.ancestors = True, ancestors_of(ancestors)
+    leaf.detached, leaf.ancestors = True, ancestors
     return node
 
 
@@ -80,8 +82,17 @@ def ancestors_of(leaves: Iterable[Leaf]) -> dict[weakref.ref[Leaf], int]:
     change_counts: dict[weakref.ref[Leaf], int] = {}
     for leaf in leaves:
         change_counts[weakref.ref(leaf)] = leaf.changed_at
-        change_counts.update((r, c) for r, c in leaf.ancestors.items() if r() is not None)
+        if leaf.ancestors:
+            _drop_freed_ancestors(leaf)
+            change_counts.update(leaf.ancestors)
     return change_counts
+
+
+def _drop_freed_ancestors(leaf: Leaf) -> None:
+    """Drops the ancestors that no longer exist, and so cannot be refilled."""
+    ancestors = leaf.ancestors
+    if None in [reference() for reference in ancestors]:
+        leaf.ancestors = {reference: count for reference, count in ancestors.items() if reference() is not None}
 
 
 def leaves_below(nodes: list[Node]) -> dict[Node, tuple[Leaf, ...]]:

@@ -3,15 +3,13 @@
 For the CPU and for CUDA. Arithmetic and movement of complex tensors become those of real tensors, which kernels can
 compute. Loops and branches carry both parts, and so do maps if all ops of their functions have rules. In memory,
 complex numbers stay pairs, and loads and stores view them as such. NumPy, or a library of the device, computes ops
-without a rule (transforms, decompositions, logarithms).
+without a rule (transforms, decompositions, inverse trigonometric functions).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
 
 from livegrad.ir.function import make_function, trace
 from livegrad.ir.leaves import constant, constant_op, input_node
@@ -21,7 +19,7 @@ from livegrad.ir.types import Scalar, Tensor, Type, Vector, inner_types, scalar_
 from livegrad.ir.walk import exchanged_functions, nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.assignment import assign
-from livegrad.ops.comparison import equal, is_finite, is_infinite, not_equal
+from livegrad.ops.comparison import equal, not_equal
 from livegrad.ops.control import check, cond, for_loop, make_map, map_, switch, while_loop
 from livegrad.ops.conversion import cast, complex_parts, conj, from_parts, imag, make_complex, real
 from livegrad.ops.convolution import convolve
@@ -31,7 +29,8 @@ from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import concatenate, reshape, sizes, slice_, squeezed_axes
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import zero
-from livegrad.ops.transcendental import cos, exp, hypot, sin
+from livegrad.ops.transcendental import hypot
+from livegrad.passes.complex_functions import FUNCTIONS, Parts
 from livegrad.passes.complex_matmuls import (
     copies_left,
     is_multiplied_by_parts,
@@ -44,14 +43,6 @@ from livegrad.passes.regions import region_of
 _MOVES = ("broadcast", "permute", "slice", "flip", "concatenate", "pad")
 _REGIONS = (for_loop, while_loop, cond, switch)
 _INDEXING = (lookup, assign, scatter_add)
-_LARGE_EXPONENT = {32: 88.0, 64: 709.0}  # by the bits of a part: just below the overflow of exp
-
-
-class Parts(NamedTuple):
-    """A complex value as two real ones."""
-
-    re: Node
-    im: Node
 
 
 def split_complex(function: Function) -> Function:
@@ -344,19 +335,6 @@ def _plus(a: Node, product: Node) -> Node:
     return a + product if product.op is neg else a - (-product)
 
 
-def _exponential(a: Parts) -> Parts:
-    """exp(re) (cos im + i sin im), with the values of C99 for infinite parts, and without intermediate overflow."""
-    scalar = scalar_of(a.re.type)
-    assert scalar is not None
-    is_large = a.re > _LARGE_EXPONENT[scalar.bits]
-    root = exp(select(is_large, a.re * 0.5, a.re))  # the square root of a large exp(re), which may overflow
-    second_factor = select(is_large, root, zero(root.type) + 1.0)
-    has_angle = is_finite(a.im)
-    re = select(has_angle | ~is_infinite(a.re), root * cos(a.im) * second_factor, root)
-    im = select(has_angle | (a.re > -math.inf), root * sin(a.im) * second_factor, root)
-    return Parts(re, select(equal(a.im, 0.0), a.im, im))
-
-
 def _binary_rule(rule: Callable[[Parts, Parts], Parts | Node]) -> Rule:
     def apply(node: Node, operands: list[Operand]) -> Parts | Node:
         a, b = operands
@@ -390,7 +368,7 @@ _RULES: dict[object, Rule] = {
     conj: _unary_rule(lambda a: Parts(a.re, -a.im)),
     real: _unary_rule(lambda a: a.re),
     imag: _unary_rule(lambda a: a.im),
-    exp: _unary_rule(_exponential),
+    **{op: _unary_rule(rule) for op, rule in FUNCTIONS.items()},
     abs: _unary_rule(lambda a: hypot(a.re, a.im)),
     make_complex: lambda node, operands: Parts(*operands),  # type: ignore[arg-type]
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -18,12 +19,9 @@ from livegrad.ir.node import Node
 from livegrad.ir.source_lines import ambient, created_at, originating_from
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import bf16
-from livegrad.lazy.deferred_ops import DeferredOp, create_deferred_node, current_value, find_holder
-from livegrad.lazy.execution import execute_node
-from livegrad.lazy.holders import register_holder
-from livegrad.lazy.lazy_values import Array, Leaf, cached_value, clock, leaf_node, read_leaf
-from livegrad.lazy.nan_checks import watch
-from livegrad.lazy.small_graphs import compute_deferred
+from livegrad.lazy.deferred_ops import DeferredOp, create_deferred_node, current_value, defer_op, evaluate_deferred
+from livegrad.lazy.lazy_values import Array, Leaf, cached_value, leaf_node, read_leaf
+from livegrad.lazy.small_ops import SmallOp, is_small
 
 # Each with the source locations of the tensor: (node or deferred op, integer indices into it, locations),
 # (array, its type, locations), or (deferred op, None, locations).
@@ -48,36 +46,9 @@ def find_host_value(node: Node) -> Array | None:
     return array if array.__class__ is np.ndarray else None
 
 
-class _Keeper:
-    """Holds a node during its computation, in place of a tensor."""
-
-    __slots__ = ("__weakref__", "_deferred", "_node")
-    requires_grad = False
-
-    def __init__(self, node: Node) -> None:
-        self._node: Node | None = node
-        self._deferred = None
-        register_holder(node, self)
-
-    def _set_node(self, node: Node) -> None:
-        self._node = node
-
-
 def compute_now(op: DeferredOp) -> Array | None:
     """Returns the value of a deferred op, and computes it if possible; None if the tensor needs its node for this."""
-    value = op.value
-    if value is not None:
-        return value if op.stamp == clock.now else None
-    if watch.active:
-        return None
-    value, graph = compute_deferred(op)
-    if graph is None:
-        return value
-    # The first graph of its structure: holding the same nodes as later graphs will gives it the same cache key.
-    keepers = [_Keeper(create_deferred_node(output)) for output in graph.outputs if find_holder(output) is None]  # type: ignore[arg-type]
-    value = execute_node(create_deferred_node(op))
-    del keepers
-    return value if value.__class__ is np.ndarray else None  # type: ignore[return-value]
+    return evaluate_deferred(op) if op.value is None else current_value(op)
 
 
 def element_index(source: Any, prefix: tuple[int, ...], key: Any) -> tuple[int, ...] | None:
@@ -145,13 +116,11 @@ def read_deferred(deferred: Deferred, *, compute: bool = False) -> Array | None:
         return source
     if source.__class__ is DeferredOp:
         array = compute_now(source) if compute else current_value(source)
-        if index is None:
-            return array
     else:
         array = find_host_value(source)
     if array is None:
         return None
-    value = np.asarray(array[index])
+    value = array if index is None else np.asarray(array[index])
     value.setflags(write=False)
     return value
 
@@ -165,6 +134,38 @@ def deferred_type(deferred: Deferred) -> TensorType:
     if index is None:
         return source_node
     return TensorType(source_node.element, source_node.shape[len(index) :])
+
+
+class _SmallElement(SmallOp):
+    """The element or row of a tensor at integer indices."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: tuple[int, ...], type: TensorType) -> None:
+        self.index, self.type = index, type
+        self.evaluate = self._read
+
+    def _read(self, array: Array) -> Any:
+        return np.array(array[self.index], order="C")  # a copy: a view would keep the whole array
+
+    def make_node(self, operands: tuple[Node, ...]) -> Node:
+        return _indexing().element_node(operands[0], self.index)
+
+
+def operand_of(tensor: Any) -> Any:
+    """Returns what an op takes as operand for a tensor: its deferred op, or its node. An element becomes an op."""
+    deferred = tensor._deferred
+    if deferred is None:
+        return tensor._node
+    source, index, origins = deferred
+    if index is None:
+        return source
+    if source.__class__ is not np.ndarray and is_small(type := deferred_type(deferred)):
+        op = defer_op(_SmallElement(index, type), (source,), origins)
+        if op is not None:
+            tensor._deferred, op.holder = (op, None, origins), ref(tensor)
+            return op
+    return tensor._node
 
 
 def make_deferred_node(deferred: Deferred) -> Node:

@@ -144,7 +144,7 @@ from livegrad.tensors.reductions import (
     sum,
     var,
 )
-from livegrad.tensors.repeated_calls import REPEATED, RepeatedCalls
+from livegrad.tensors.repeated_calls import CREATION, REPEATED, REPEATED_LINALG, RepeatedCalls
 from livegrad.tensors.searching import argmax, argmin, nonzero, searchsorted
 from livegrad.tensors.sets import isin, unique_all, unique_counts, unique_inverse, unique_values
 from livegrad.tensors.sorting import argsort, sort, top_k
@@ -361,9 +361,10 @@ __all__ = [
 get_item = with_shortcut(_get_item, RepeatedCalls("get_item"))
 _Tensor._binary = staticmethod(with_shortcut(_Tensor._binary, RepeatedCalls("_binary")))
 transpose_matrix = with_shortcut(_transpose_matrix, RepeatedCalls("transpose_matrix"))
-explain_calls(sys.modules[__name__], __all__, {name: RepeatedCalls(name) for name in REPEATED})
-for _module in (fft, linalg, nn):
+explain_calls(sys.modules[__name__], __all__, {name: RepeatedCalls(name) for name in REPEATED | CREATION})
+for _module in (fft, nn):
     explain_calls(_module, _module.__all__)
+explain_calls(linalg, linalg.__all__, {name: RepeatedCalls(f"linalg.{name}") for name in REPEATED_LINALG})
 explain_calls(AtKey, [name for name in vars(AtKey) if not name.startswith("_")])
 _methods = [name for name in vars(Methods) if not name.startswith("_")]
 explain_calls(Methods, _methods, {name: RepeatedCalls(f"Tensor.{name}") for name in REPEATED.intersection(_methods)})

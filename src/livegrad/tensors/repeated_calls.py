@@ -13,46 +13,48 @@ from typing import Any
 from weakref import ref
 
 from livegrad.diagnostics import caller_origins
-from livegrad.ir.leaves import constant_op
+from livegrad.ir.leaves import constant_op, input_op
 from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Node
-from livegrad.ir.op import Op
 from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Scalar
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
-from livegrad.lazy.deferred_ops import DeferredOp, defer_op, is_small, node_of_operand
-from livegrad.ops.movement import broadcast
+from livegrad.lazy.deferred_ops import defer_op, node_of_operand, number_operand
+from livegrad.lazy.small_ops import SmallCall, SmallNumber, SmallOp, Step, is_small
 from livegrad.ops.placement import transfer
 from livegrad.state import Owned
+from livegrad.tensors.deferred import operand_of
 from livegrad.tensors.handle import Tensor
-from livegrad.tensors.tensor_operators import source_of
 from livegrad.tensors.weak_types import python_numbers
 
 REPEATED = frozenset(
     """
     abs acos acosh add all amax amin any argmax argmin asin asinh astype atan atan2 atanh bitwise_and bitwise_invert
     bitwise_or bitwise_xor broadcast_to ceil clip concat conj copysign cos cosh cross cumulative_prod cumulative_sum
-    diagonal diff divide dot equal exp expand_dims expm1 flip floor greater greater_equal hypot imag isfinite isinf
-    isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor logsumexp
-    matmul matrix_transpose max maximum mean min minimum multiply negative not_equal outer permute_dims pow prod
-    real reciprocal relu reshape round sigmoid sign signbit silu sin sinh softmax sqrt square squeeze stack std
-    subtract sum tan tanh tensordot tile trace transpose_matrix tril triu trunc var vecdot where
+    diagonal diff divide dot equal exp expand_dims expm1 flip floor floor_divide fmod greater greater_equal hypot
+    imag isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or
+    logical_xor logsumexp matmul matrix_transpose max maximum mean min minimum multiply negative not_equal outer
+    permute_dims pow prod real reciprocal relu remainder reshape roll round sigmoid sign signbit silu sin sinh
+    softmax sqrt square squeeze stack std subtract sum tan tanh tensordot tile trace transpose_matrix tril triu
+    trunc var vecdot where
     """.split()  # noqa: SIM905
 )
+CREATION = frozenset({"arange", "eye", "linspace"})  # functions whose results may depend on no tensor
+REPEATED_LINALG = frozenset({"cholesky", "det", "eigvalsh", "inv", "matrix_norm", "solve", "svdvals", "vector_norm"})
 _MAX_CALLS = 1024
-_MAX_STEPS = 8
+_MAX_STEPS = 256
 _new = object.__new__
 _VALUE_KEYED = frozenset({int, bool, str, type(None), type(Ellipsis)})
-Step = tuple[Op, tuple[int | Node, ...], tuple[tuple[str, Any], ...], Any]
+_Call = tuple[SmallOp, tuple["int | SmallNumber", ...]]  # with positions among the sources
 
 
 class _Calls:
-    """The cache of a session: steps by call key, and the keys of calls that came once."""
+    """The cache of a session: ops by call key, and the keys of calls that came once."""
 
     def __init__(self) -> None:
         # Values keep the tensor types alive whose ids are part of the key.
-        self.steps: LruCache[Any, tuple[tuple[Step, ...], list[Any]]] = LruCache(_MAX_CALLS)
+        self.calls: LruCache[Any, tuple[_Call | None, list[Any]]] = LruCache(_MAX_CALLS)
         self.first_calls: LruCache[Any, list[Any]] = LruCache(_MAX_CALLS)
 
 
@@ -76,16 +78,16 @@ class RepeatedCalls:
         if not ambient.is_unset or python_numbers.current.traces:
             return None, None
         key: list[Any] = [self._name]
-        sources: list[Any] = []
+        sources: dict[Any, int] = {}  # with their positions
         try:
             for arg in args:
                 if arg.__class__ is Tensor and not sources and arg._extra is None:  # inlined from `_describe`
                     deferred = arg._deferred
-                    source = arg._node if deferred is None or deferred[1] is not None else deferred[0]
+                    source = arg._node if deferred is None else deferred[0] if deferred[1] is None else operand_of(arg)
                     if source is None:
                         return None, None
                     key.append(id(source.type))
-                    sources.append(source)
+                    sources[source] = 0
                 else:
                     _describe(arg, key, sources)
             for name, arg in kwargs.items():
@@ -93,11 +95,13 @@ class RepeatedCalls:
                 _describe(arg, key, sources)
         except _NotRepeatable:
             return None, None
-        if not sources:
+        if not sources and self._name not in CREATION:
             return None, None
         call_key = tuple(key)
-        steps = _calls.current.steps.get(call_key)
-        return (None, (call_key, sources)) if steps is None else (repeat_steps(steps[0], sources), None)
+        call = _calls.current.calls.get(call_key)
+        if call is None:
+            return None, (call_key, list(sources))
+        return None if call[0] is None else repeat_call(call[0], list(sources)), None
 
     def learn(self, call_key: Any, result: Any) -> None:
         """Caches the ops of a call when it comes for the second time."""
@@ -106,22 +110,25 @@ class RepeatedCalls:
         if key not in calls.first_calls:  # a number that is another one in each call would fill the table
             calls.first_calls.keep(key, [source.type for source in sources])
             return
-        steps = extract_steps(result, sources) if result.__class__ is Tensor and result._extra is None else None
-        calls.steps.keep(key, (steps or (), [source.type for source in sources]))
+        call = None
+        if result.__class__ is Tensor and result._extra is None:
+            # The size of `x[i : i + n]` follows from how the bounds were computed, which is no part of the key.
+            call = make_small_call(result, sources, allow_checked=self._name != "get_item")
+        calls.calls.keep(key, (call, [source.type for source in sources]))
 
 
-def _describe(arg: Any, key: list[Any], sources: list[Any]) -> None:
+def _describe(arg: Any, key: list[Any], sources: dict[Any, int]) -> None:
     """Appends an argument to the key: the type of a tensor, or the class and value of another argument."""
     kind = arg.__class__
     if kind is Tensor:
-        source = source_of(arg)
+        source = operand_of(arg)
         if source is None or arg._extra is not None:
             raise _NotRepeatable
         if source in sources:
-            key.append(~sources.index(source))
+            key.append(~sources[source])
             return
         key.append(id(source.type))
-        sources.append(source)
+        sources[source] = len(sources)
     elif kind in _VALUE_KEYED:
         key.append(kind)
         key.append(arg)
@@ -142,44 +149,50 @@ def _describe(arg: Any, key: list[Any], sources: list[Any]) -> None:
         raise _NotRepeatable
 
 
-def extract_steps(result: Tensor, sources: list[Any]) -> tuple[Step, ...] | None:
-    """Returns the ops that compute a result from sources; None if it needs other data, or an op may fail."""
+def make_small_call(result: Tensor, sources: list[Any], *, allow_checked: bool = True) -> _Call | None:
+    """Returns the ops that compute a result from sources; None if they need other data or are too many."""
     root = result.node
-    values: dict[Node, int] = {node_of_operand(source): number for number, source in enumerate(sources)}
-    if root in values:
+    nodes = [node_of_operand(source) for source in sources]
+    order = toposort([root], stop=set(nodes).__contains__)
+    reached = set(order)
+    used = [position for position, node in enumerate(nodes) if node in reached]
+    values: dict[Node, int] = {nodes[position]: number for number, position in enumerate(used)}
+    if root in values or not all(is_small(source.type) for source in sources):
         return None
+    numbers: dict[Node, SmallNumber] = {}
     steps: list[Step] = []
-    for node in toposort([root], stop=values.__contains__):
-        if node in values or _is_number(node) or (node.op is constant_op):
+    for node in order:
+        if node in values or node.op is constant_op:
             continue
-        is_plain = node.operands and not node.functions and not node.located and not node.op.checked
-        if not is_plain or node.op is transfer or node.type.__class__ is not TensorType or not is_small(node.type):
+        number = number_operand(node)
+        if number is not None:
+            numbers[node] = number
+            continue
+        is_plain = node.op is not input_op and not node.functions and node.op is not transfer
+        if (node.located or node.op.checked) and not allow_checked:
             return None
-        if not all(operand in values or _is_number(operand) for operand in node.operands):
+        if not is_plain or node.type.__class__ is not TensorType or not is_small(node.type):
             return None
-        operands = tuple([values.get(operand, operand) for operand in node.operands])
-        values[node] = len(sources) + len(steps)
-        steps.append((node.op, operands, node.attributes, node.type))
-    small = all(is_small(source.type) for source in sources)
-    return tuple(steps) if small and len(steps) <= _MAX_STEPS else None
+        if not all(operand in values or operand in numbers for operand in node.operands):
+            return None
+        operands = tuple([numbers[operand] if operand in numbers else values[operand] for operand in node.operands])
+        forms = tuple([numbers.get(operand, operand) for operand in node.operands])
+        values[node] = len(values)
+        steps.append((SmallOp(node.op, node.attributes, forms, node.type), operands))  # type: ignore[arg-type]
+    if not steps or len(steps) > _MAX_STEPS:
+        return None
+    if len(steps) == 1:
+        small, operands = steps[0]
+        return small, tuple([used[operand] if operand.__class__ is int else operand for operand in operands])  # type: ignore[index]
+    return SmallCall(tuple(steps), tuple([nodes[position].type for position in used])), tuple(used)  # type: ignore[misc]
 
 
-def _is_number(node: Node) -> bool:
-    """Whether a node is a broadcast number."""
-    return node.op is broadcast and node.operands[0].op is constant_op
-
-
-def repeat_steps(steps: tuple[Step, ...], sources: list[Any]) -> Tensor | None:
+def repeat_call(call: _Call, sources: list[Any]) -> Tensor | None:
     """Creates a tensor with the same ops over other data; None if the ops cannot be deferred."""
     origins = caller_origins(2)
-    values = sources
-    deferred: DeferredOp | None = None
-    for op, operands, attributes, type in steps:
-        step_operands = tuple([values[operand] if operand.__class__ is int else operand for operand in operands])  # type: ignore[index]
-        deferred = defer_op(op, step_operands, attributes, type, origins)
-        if deferred is None:
-            return None
-        values.append(deferred)
+    small, positions = call
+    operands = tuple([sources[position] if position.__class__ is int else position for position in positions])  # type: ignore[index]
+    deferred = defer_op(small, operands, origins)
     if deferred is None:
         return None
     tensor = _new(Tensor)

@@ -10,13 +10,20 @@ from sys import _getframe
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
+import numpy as np
+
 from livegrad.diagnostics import TypeRuleError, caller_origin, caller_origins
 from livegrad.diagnostics.errors import cached_origins
 from livegrad.ir.node import Node, make_pair
 from livegrad.ir.op import Op
 from livegrad.ir.source_lines import ambient
-from livegrad.lazy.deferred_ops import defer_op, is_small, node_of_operand
+from livegrad.ir.types import f32, f64, i8, i16, i32, i64
+from livegrad.lazy.deferred_ops import defer_op, node_of_operand
+from livegrad.lazy.gradient_variables import variables
 from livegrad.lazy.holders import register_holder, register_waiting
+from livegrad.lazy.small_ops import SmallNumber, SmallOp, is_small
+from livegrad.ops.elementwise import div
+from livegrad.tensors.deferred import operand_of
 from livegrad.tensors.number_nodes import number_node
 from livegrad.tensors.weak_types import is_python_number, python_numbers
 
@@ -27,6 +34,10 @@ _Method = Callable[[Any, Any], "Tensor"]
 _new = object.__new__
 _MAX_TYPES = 1024
 _NUMBERS = (float, int)
+_INEXACT = ("float", "complex")
+_MAX_CACHED = 64  # numbers for each type and operator
+# The numbers that fit each type, as far as one comparison shows it; NumPy evaluates ops of these types.
+_MAX_NUMBERS = {f32: 3.4e38, f64: 1.7e308, **{type: 2 ** (type.bits - 1) - 1 for type in (i8, i16, i32, i64)}}
 
 
 def _make_in_place(method: _Method) -> _Method:
@@ -48,39 +59,46 @@ def _make_in_place(method: _Method) -> _Method:
     return apply
 
 
-def _operator(name: str, *, swapped: bool = False) -> _Method:
-    """Creates the operator method of a binary op that cannot fail."""
+def _operator(name: str, *, swapped: bool = False, convert: str | None = None) -> _Method:
+    """Creates the operator method of a binary op that cannot fail.
+
+    `convert` names the function that converts integers, for an op that takes none.
+    """
     op = Op.table[name]
-    types: dict[Any, Any] = {}  # result types, by the common type of both operands
+    small_ops: dict[Any, SmallOp] = {}  # by the common type of both operands
 
     def apply(self: Any, other: Any) -> Tensor:
         # Fast path for two tensors of one type, and for a tensor and a number that takes its type: programs that read
         # each result spend most of their time here.
         first, second = None, None
+        kind = other.__class__
         if ambient.is_unset and not python_numbers.current.traces:
-            # Inlined from `source_of`.
+            # Inlined from `operand_of`.
             deferred = self._deferred
-            first = self._node if deferred is None or deferred[1] is not None else deferred[0]
-            kind = other.__class__
+            first = self._node if deferred is None else deferred[0] if deferred[1] is None else operand_of(self)
             if kind is self.__class__:
                 deferred = other._deferred
-                second = other._node if deferred is None or deferred[1] is not None else deferred[0]
+                second = other._node if deferred is None else deferred[0] if deferred[1] is None else operand_of(other)
             elif kind in _NUMBERS and first is not None:
-                second = _number_like(first.type, other)
-        if first is None or second is None or first.type is not second.type:
+                second = _number_like(op, first, other, small_ops)
+        if (
+            first is None
+            or second is None
+            or first.type is not second.type
+            or (convert is not None and first.type.element.kind not in _INEXACT)
+        ):
+            if convert is not None:
+                return self._call_named(convert, other, self) if swapped else self._call_named(convert, self, other)
             return self._binary(name, other, self) if swapped else self._binary(name, self, other)
         frame = _getframe(1)
         # Inlined from `caller_origins`, for call sites that are cached.
         origins = cached_origins.get((id(frame.f_code), frame.f_lasti)) or caller_origins(2)
-        cached = types.get(first.type)
-        if cached is None:
-            type = op.derive_type((first, second), (), origins)
-            cached = type, is_small(first.type) and is_small(type)
-            if len(types) < _MAX_TYPES:
-                types[first.type] = cached
-        type, small = cached
         operands = (second, first) if swapped else (first, second)
-        deferred = defer_op(op, operands, (), type, origins) if small else None
+        small = small_ops.get(first.type) or _small_op(op, first, origins, small_ops)
+        # Native code depends on the values of numbers: an op with a number is deferred only if NumPy evaluates it.
+        deferred = None
+        if small.is_small and (kind is self.__class__ or second.__class__ is SmallNumber):
+            deferred = defer_op(small, operands, origins)
         tensor = _new(self.__class__)
         tensor._extra = None
         if deferred is not None:
@@ -88,7 +106,7 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
             deferred.holder = ref(tensor)
             return tensor
         a, b = operands
-        node = make_pair(op, node_of_operand(a), node_of_operand(b), type, origins)
+        node = make_pair(op, node_of_operand(a), node_of_operand(b), small.type, origins)
         tensor._node, tensor._deferred = node, None
         if node.holder is None:
             node.holder = reference = ref(tensor)
@@ -100,20 +118,36 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
     return apply
 
 
-def source_of(tensor: Any) -> Any:
-    """Returns what an op takes as operand for a tensor: its deferred op, or its node."""
-    deferred = tensor._deferred
-    if deferred is not None and deferred[1] is None:
-        return deferred[0]
-    return tensor._node
+def _small_op(op: Op, operand: Any, origins: Any, small_ops: dict[Any, SmallOp]) -> SmallOp:
+    """Creates the record of an op for two operands of one type, and checks the type."""
+    operands = (operand, operand)
+    small = SmallOp(op, (), operands, op.derive_type(operands, (), origins))  # type: ignore[arg-type]
+    if len(small_ops) < _MAX_TYPES:
+        small_ops[operand.type] = small
+    return small
 
 
-def _number_like(type: Any, number: int | float) -> Node | None:
-    """Broadcasts a Python number to a tensor type if it takes that element type; otherwise returns None."""
-    kind = type.element.kind
-    if kind == "float" or (kind == "signed" and number.__class__ is int):
-        return number_node(number, type.element, type.shape)
-    return None
+def _number_like(op: Op, operand: Any, number: int | float, small_ops: dict[Any, SmallOp]) -> Node | SmallNumber | None:
+    """Broadcasts a Python number to the type of an operand if it takes that element type; otherwise returns None."""
+    type = operand.type
+    element = type.element
+    kind = element.kind
+    if kind != "float" and (kind != "signed" or number.__class__ is not int):
+        return None
+    limit = _MAX_NUMBERS.get(element)
+    if variables or limit is None or not -limit <= number <= limit or not is_small(type):
+        return number_node(number, element, type.shape)
+    small = small_ops.get(type)
+    if small is None:
+        if element.kind not in _INEXACT and op is div:
+            return None  # `divide` converts integers
+        small = _small_op(op, operand, caller_origins(3), small_ops)
+    cached = small.numbers.get(number)
+    if cached is None:
+        cached = SmallNumber(np.array(number, element.dtype), type)
+        if number and len(small.numbers) < _MAX_CACHED:  # 0.0 and -0.0 are equal as keys
+            small.numbers[number] = cached
+    return cached
 
 
 _equal, _not_equal = _operator("equal"), _operator("not_equal")
@@ -144,11 +178,9 @@ class Operators:
 
     __rmul__ = _operator("mul", swapped=True)
 
-    def __truediv__(self, other: Any) -> Tensor:
-        return self._call_named("divide", self, other)
+    __truediv__ = _operator("div", convert="divide")
 
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return self._call_named("divide", other, self)
+    __rtruediv__ = _operator("div", swapped=True, convert="divide")
 
     def __floordiv__(self, other: Any) -> Tensor:
         return self._call_named("floor_divide", self, other)
