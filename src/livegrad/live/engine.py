@@ -210,7 +210,7 @@ class Engine(GradientSource):
             found = type(feature).__name__
             raise UsageError("not the name of a feature", where=caller_origin(), expected="text", found=found)
         if value is None:
-            raise UsageError(f"feature `{feature}` needs a value", where=caller_origin(), found="None")
+            raise UsageError("not a number or an array of numbers", where=caller_origin(), found="None")
         self._set_feature(parse_feature(feature), value)
 
     def _set_feature(self, level: FeatureLevel, value: Any) -> None:

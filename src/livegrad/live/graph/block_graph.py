@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from itertools import count
 from threading import get_ident
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -31,7 +30,6 @@ class Edge:
 Source = Edge | Setting | Binding
 
 
-_serials = count(1)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -68,6 +66,7 @@ class Graph:
         self.sources: dict[Pin, Source] = {}
         self.dormant: dict[Pin, Source] = {}  # sources of removed pins, restored when another edit adds the pin again
         self._readers: dict[Block, set[Pin]] = {}  # pins that a block feeds; may include pins that it no longer feeds
+        self._last_serial = 0
         self.is_engine = False  # whether this is the top graph of an engine
         self.uses: list[tuple[Block, str]] = []  # the blocks that contain this graph, each with the label of the body
         self._journal = journal or Journal()
@@ -147,7 +146,8 @@ class Graph:
         if self.journal.belongs_to_engine:  # before the block is added: an interrupt leaves no block without its watch
             watches = (inner_block.watch for inner_block in with_inner_blocks(block) if inner_block.watch is not None)
             self.journal.watches += [watch for watch in watches if watch not in self.journal.watches]
-        block.home, block.serial = self, next(_serials)
+        self._last_serial += 1
+        block.home, block.serial = self, self._last_serial
         for label, inner in block.inner_graphs():
             inner.journal = self.journal
             if (block, label) not in inner.uses:

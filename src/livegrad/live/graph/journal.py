@@ -116,13 +116,14 @@ class EditHistory(Protocol):
     """Records edits, so that they can be undone. Called with the lock of the description held."""
 
     silent_threads: set[int]  # whose values are not recorded now
+    recent: dict[Any, Any]  # the changes that a later one of the same pin merges into, by setting `after`
 
     def recording(self, edit: str, graph: Any, arguments: tuple[Any, ...]) -> AbstractContextManager[None]:
         """Records an edit, unless it is refused."""
         ...
 
     def note_number(self, graph: Any, pin: Any, before: Setting, after: Setting) -> None:
-        """Records a posted number."""
+        """Records a posted number, unless `recent` has a change of its pin."""
         ...
 
     def paused(self) -> AbstractContextManager[None]:
@@ -181,8 +182,13 @@ class Journal:
                 if (value != previous and value == value) or not same_value(previous, value):
                     # In this order: if an interrupt comes in between, the numbers still differ and are delivered again.
                     after = Setting(value, before.input_type, before.lineage)
-                    if self.history is not None and box.is_recorded:
-                        self.history.note_number(box.graph, pin, before, after)
+                    history = self.history
+                    if history is not None and box.is_recorded:
+                        known = history.recent.get(pin)
+                        if known is not None:
+                            known.after = after, None
+                        else:
+                            history.note_number(box.graph, pin, before, after)
                     self.entries.append(Entry("value", pin, (previous, value)))
                     box.sources[pin] = after
             # Last: if an interrupt comes before this, all numbers are delivered again, with the same result.

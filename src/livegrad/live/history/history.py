@@ -88,7 +88,7 @@ class History:
         self._undone: list[_Entry] = []  # the next to redo is the last
         self._open: _Entry | None = None  # of the open gestures
         self._depth = 0  # open gestures and groups
-        self._recent: dict[Hashable, Change] = {}  # the changes that a later one with their key merges into
+        self.recent: dict[Hashable, Change] = {}  # the changes that a later one with their key merges into
         self._is_restoring = False
         self.silent_threads: set[int] = set()  # whose values are not recorded now
 
@@ -169,7 +169,7 @@ class History:
             self._done.clear()
             self._bytes = 0
             self._undone.clear()
-            self._recent.clear()
+            self.recent.clear()
             if self._open is not None:
                 self._open = _Entry(self._open.given_label)
 
@@ -192,16 +192,13 @@ class History:
                     self._note(change)
 
     def note_number(self, graph: Any, pin: Pin, before: Setting, after: Setting) -> None:
-        """Records a posted number."""
-        known = self._recent.get(pin)
-        if known is not None and not self._undone:
-            known.after = after, None
-        elif not self._is_restoring:
+        """Records a posted number, unless `recent` has a change of its pin."""
+        if not self._is_restoring:
             self._note(Feed(graph, pin, (before, None), (after, None)))
 
     def _note(self, change: Change) -> None:
         self._undone.clear()
-        known = None if change.key is None else self._recent.get(change.key)
+        known = None if change.key is None else self.recent.get(change.key)
         if known is not None:
             before = known.size
             known.after = change.after
@@ -215,9 +212,9 @@ class History:
             else:
                 self._open.changes.append(change)
             if change.key is None:
-                self._recent.clear()
+                self.recent.clear()
             else:
-                self._recent[change.key] = change
+                self.recent[change.key] = change
 
     def _append(self, entry: _Entry) -> None:
         self._done.append(entry)
@@ -228,13 +225,13 @@ class History:
         """Keeps the limits. The last entry always stays."""
         while len(self._done) > 1 and (self._bytes > self.max_bytes or len(self._done) > self.max_entries):
             self._bytes -= self._done.popleft().size
-            self._recent.clear()
+            self.recent.clear()
 
     # --- gestures ---
 
     def _begin(self, label: str = "") -> int:
         """Begins a group of edits. Returns the number of changes of the entry before it."""
-        self._recent.clear()
+        self.recent.clear()
         if self._open is None:
             self._open = _Entry(label)
         self._depth += 1
@@ -242,7 +239,7 @@ class History:
 
     def _end(self) -> None:
         self._engine.graph.journal.deliver()
-        self._recent.clear()
+        self.recent.clear()
         self._depth -= 1
         if self._depth == 0:
             entry, self._open = self._open, None
@@ -284,7 +281,7 @@ class History:
             if self._depth or self._is_restoring:
                 help = "commit or cancel it first"
                 raise UsageError(f"cannot {action} during a gesture", where=caller_origin(), help=help)
-            self._recent.clear()
+            self.recent.clear()
             self._is_restoring = True
             try:
                 yield
