@@ -35,7 +35,6 @@ from livegrad.live.graph.journal import (
     StructureChange,
     merge_entries,
 )
-from livegrad.live.graph.nesting import with_inner_blocks
 from livegrad.live.graph.sources import ExternalBuffer, Numbers, feature_value
 from livegrad.live.history import History
 from livegrad.live.output_reader import OutputReader, graph_containing
@@ -43,6 +42,7 @@ from livegrad.live.parameters import PinParameter, list_parameters
 from livegrad.live.poll_watches import poll_watches, report_watch_errors
 from livegrad.live.runtime import Runtime
 from livegrad.live.update.apply import Applier
+from livegrad.live.update.background import BackgroundCompiler
 from livegrad.ops.context import FeatureLevel, feature_named, parse_feature
 from livegrad.state import renew_lock_after_fork
 
@@ -58,6 +58,9 @@ EXECUTORS: dict[str, Callable[[], Executor]] = {"cpu": CpuExecutor, "cuda": _mak
 class Engine(GradientSource):
     """Runs a live graph.
 
+    With `compile="background"`, a thread compiles edits beside the running plan, and frames do not wait for it: they
+    run the old plan, with its numbers, until the new one is ready, and say so (`frame.updating`). `settle` waits.
+
     >>> from livegrad.live.blocks import block
     >>> engine = Engine()
     >>> double = engine.add(block(lambda x: x * 2.0, name="double"))
@@ -70,7 +73,13 @@ class Engine(GradientSource):
     ()
     """
 
-    def __init__(self, backend: str | Executor = "cpu", *, reuse_memory: bool = False) -> None:
+    def __init__(
+        self,
+        backend: str | Executor = "cpu",
+        *,
+        reuse_memory: bool = False,
+        compile: Literal["at once", "background"] = "at once",
+    ) -> None:
         if isinstance(backend, str):
             make = EXECUTORS.get(backend)
             if make is None:
@@ -83,6 +92,11 @@ class Engine(GradientSource):
             raise UsageError("not a backend", where=caller_origin(), expected=expected, found=shown(backend))
         if not isinstance(reuse_memory, bool):
             raise UsageError("`reuse_memory` must be True or False", where=caller_origin(), found=shown(reuse_memory))
+        if compile not in ("at once", "background"):
+            expected = '"at once" or "background"'
+            raise UsageError(
+                "unknown value of `compile`", where=caller_origin(), expected=expected, found=shown(compile)
+            )
         self.executor: Executor = backend
         self._journal = Journal()
         self.graph = Graph(self._journal)
@@ -92,6 +106,8 @@ class Engine(GradientSource):
         self._runtime = Runtime()
         self._reader = OutputReader(self.graph, self._runtime)
         self._applier = Applier(self.graph, self.executor, self._runtime, reuse_memory)
+        if compile == "background":
+            self._applier.background = BackgroundCompiler(self._applier.plan_ahead)
         self.history = self._journal.history = History(self)
         renew_lock_after_fork(self._runtime, "lock", RLock)
         renew_lock_after_fork(self._journal, "lock", RLock)
@@ -155,15 +171,8 @@ class Engine(GradientSource):
         (('twice',), True)
         """
         require_block(block)
-        with self._runtime.lock, self.graph.editing():
-            graph = self.graph_of(block)
-            states = [state for state in with_inner_blocks(block) if isinstance(state, State)]
-            values = {state: value for state in states if (value := self._reader.peek(state["value"])) is not None}
-            pending = [entry.subject for entry in self._journal.entries if entry.kind == "state"]
-            values |= {change.state: change.value for change in pending if change.state in values}
-            graph._rename(block, name)
-            for state, value in values.items():
-                self._journal.write("state", StateValue(state, value), "renamed")
+        with self.graph.editing():
+            self.graph_of(block)._rename(block, name)
 
     def connect(self, source: Pin | Block, target: Pin) -> None:
         """Connects an output to an input."""
@@ -264,7 +273,7 @@ class Engine(GradientSource):
                     with self.history.paused():
                         for prepare in self.before_frame:
                             prepare()
-                if journal.watches:
+                if journal.watches and self._may_wait:
                     poll_watches(journal)
                 if transaction.is_open:
                     self._applier.recover()
@@ -273,7 +282,7 @@ class Engine(GradientSource):
                 frame = Frame(self.frame.number + 1)
                 if journal.entries or journal.applying or journal.mailbox or not runtime.is_quiet:
                     self._run_frame(frame)
-                if journal.watches:
+                if journal.watches and self._may_wait:
                     report_watch_errors(self.graph, frame)
                 if transaction.undo_log:
                     transaction.set_attribute(self, "frame", frame)
@@ -292,23 +301,52 @@ class Engine(GradientSource):
                     runtime.answer_requests()
         return frame
 
+    def settle(self) -> Frame:
+        """Runs one frame that applies all edits, and compiles them itself if the background has not done so.
+
+        >>> from livegrad.live.blocks import block, edit
+        >>> engine = Engine(compile="background")
+        >>> double = engine.add(block(lambda x=4.0: x * 2.0, name="double"))
+        >>> _ = engine.step()                  # there is no older plan that could run: the first frame compiles
+        >>> edit(engine, double, lambda x=4.0: x * 3.0)
+        >>> engine.step().updating, float(engine.read(double)), engine.settle().updating, float(engine.read(double))
+        (True, 8.0, False, 12.0)
+        """
+        with self._runtime.lock:
+            self._applier.is_settling = True
+            try:
+                return self.step()
+            finally:
+                self._applier.is_settling = False
+
+    @property
+    def _may_wait(self) -> bool:
+        """Whether a frame may wait for the lock of the description. A thread that compiles edits may hold it."""
+        background = self._applier.background
+        return background is None or not background.is_planning or self._applier.is_settling
+
     def _run_frame(self, frame: Frame) -> None:
         runtime, applier, journal, transaction = self._runtime, self._applier, self._journal, self._runtime.transaction
         quiet = runtime.is_quiet
-        with journal.lock:
-            if journal.deliver():
-                # In this order: after an interrupt in between, some edits are applied twice, with the same result.
-                entries = [*journal.applying, *journal.entries]
-                journal.applying = merge_entries(entries) if len(entries) >= MERGE_THRESHOLD else entries
-                journal.entries = []
-            entries = journal.applying
-            if journal.observer is not None:
-                journal.observer.frame_begins()
-            if quiet and not entries:
-                return
-            transaction.is_open = True
-            hot_update = applier.find_hot_update(entries[0]) if quiet and len(entries) == 1 else None
-            pending = applier.apply(entries, frame) if hot_update is None else []
+        hot_update = None
+        if applier.background is None or self._may_wait:
+            with journal.lock:
+                if journal.deliver():
+                    # In this order: after an interrupt in between, some edits are applied twice, with the same result.
+                    entries = [*journal.applying, *journal.entries]
+                    journal.applying = merge_entries(entries) if len(entries) >= MERGE_THRESHOLD else entries
+                    journal.entries = []
+                entries = journal.applying
+                if journal.observer is not None:
+                    journal.observer.frame_begins()
+                if quiet and not entries:
+                    return
+                transaction.is_open = True
+                hot_update = applier.find_hot_update(entries[0]) if quiet and len(entries) == 1 else None
+                pending = applier.apply(entries, frame) if hot_update is None else []
+        else:
+            entries = pending = journal.applying
+            transaction.is_open = frame.updating = True
         # The plan is compiled: from here on, edits need not wait.
         if hot_update is not None:
             applier.apply_hot_update(*hot_update, entries[0].detail, frame)

@@ -104,7 +104,7 @@ class History:
         return (*done, *undone)
 
     def undo(self) -> str | None:
-        """Undoes the last entry. Returns its label, or None if there is nothing to undo. Waits for a running frame."""
+        """Undoes the last entry. Returns its label, or None if there is nothing to undo."""
         with self._restoring("undo"):
             if not self._done:
                 return None
@@ -260,7 +260,7 @@ class History:
 
     def _cancel(self, start: int) -> None:
         """Undoes the changes of the open entry from `start` on, and ends the innermost gesture."""
-        with self._engine._runtime.lock, self._engine.graph.editing():
+        with self._engine.graph.editing():
             entry = self._open
             assert entry is not None
             self._is_restoring = True
@@ -275,9 +275,8 @@ class History:
 
     @contextmanager
     def _restoring(self, action: str) -> Iterator[None]:
-        """Keeps frames and other edits away, and the edits inside out of the history."""
-        engine = self._engine
-        with engine._runtime.lock, engine.graph.editing():
+        """Keeps other edits away, and the edits inside out of the history."""
+        with self._engine.graph.editing():
             if self._depth or self._is_restoring:
                 help = "commit or cancel it first"
                 raise UsageError(f"cannot {action} during a gesture", where=caller_origin(), help=help)
