@@ -377,6 +377,9 @@ from livegrad.live.graph.block import (
 from livegrad.live.graph.composite import (
     Composite,
 )
+from livegrad.live.graph.control import (
+    Control,
+)
 from livegrad.live.engine import (
     Engine,
 )
@@ -747,6 +750,7 @@ __all__ = [
     "block",
     "Block",
     "Composite",
+    "Control",
     "Engine",
     "For",
     "If",

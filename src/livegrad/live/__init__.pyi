@@ -37,11 +37,13 @@ from livegrad.live.graph.append_buffer import (
 )
 from livegrad.live.graph.block import (
     Block,
-    Range,
     State,
 )
 from livegrad.live.graph.composite import (
     Composite,
+)
+from livegrad.live.graph.control import (
+    Control,
 )
 from livegrad.live.graph.regions import (
     For,
@@ -52,6 +54,14 @@ from livegrad.live.graph.regions import (
 )
 from livegrad.live.graph.sources import (
     ExternalBuffer,
+)
+from livegrad.live.history import (
+    Gesture,
+    History,
+    HistoryEntry,
+)
+from livegrad.live.parameters import (
+    PinParameter,
 )
 from livegrad.live.profile import (
     chrome_trace,
@@ -90,15 +100,19 @@ __all__ = [
     "Frame",
     "AppendBuffer",
     "Block",
-    "Range",
     "State",
     "Composite",
+    "Control",
     "For",
     "If",
     "IfElse",
     "Switch",
     "While",
     "ExternalBuffer",
+    "Gesture",
+    "History",
+    "HistoryEntry",
+    "PinParameter",
     "chrome_trace",
     "Difference",
     "record",

@@ -6,8 +6,8 @@ updates the running plan at the cheapest correct level, and runs the stale steps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from os import PathLike
 from threading import RLock
@@ -35,12 +35,14 @@ from livegrad.live.graph.journal import (
     StructureChange,
     merge_entries,
 )
-from livegrad.live.graph.nesting import with_inner_blocks
 from livegrad.live.graph.sources import ExternalBuffer, Numbers, feature_value
+from livegrad.live.history import History
 from livegrad.live.output_reader import OutputReader, graph_containing
+from livegrad.live.parameters import PinParameter, list_parameters
 from livegrad.live.poll_watches import poll_watches, report_watch_errors
 from livegrad.live.runtime import Runtime
 from livegrad.live.update.apply import Applier
+from livegrad.live.update.background import BackgroundCompiler
 from livegrad.ops.context import FeatureLevel, feature_named, parse_feature
 from livegrad.state import renew_lock_after_fork
 
@@ -56,6 +58,9 @@ EXECUTORS: dict[str, Callable[[], Executor]] = {"cpu": CpuExecutor, "cuda": _mak
 class Engine(GradientSource):
     """Runs a live graph.
 
+    With `compile="background"`, a thread compiles edits beside the running plan, and frames do not wait for it: they
+    run the old plan, with its numbers, until the new one is ready, and say so (`frame.updating`). `settle` waits.
+
     >>> from livegrad.live.blocks import block
     >>> engine = Engine()
     >>> double = engine.add(block(lambda x: x * 2.0, name="double"))
@@ -68,7 +73,13 @@ class Engine(GradientSource):
     ()
     """
 
-    def __init__(self, backend: str | Executor = "cpu", *, reuse_memory: bool = False) -> None:
+    def __init__(
+        self,
+        backend: str | Executor = "cpu",
+        *,
+        reuse_memory: bool = False,
+        compile: Literal["at once", "background"] = "at once",
+    ) -> None:
         if isinstance(backend, str):
             make = EXECUTORS.get(backend)
             if make is None:
@@ -81,6 +92,11 @@ class Engine(GradientSource):
             raise UsageError("not a backend", where=caller_origin(), expected=expected, found=shown(backend))
         if not isinstance(reuse_memory, bool):
             raise UsageError("`reuse_memory` must be True or False", where=caller_origin(), found=shown(reuse_memory))
+        if compile not in ("at once", "background"):
+            expected = '"at once" or "background"'
+            raise UsageError(
+                "unknown value of `compile`", where=caller_origin(), expected=expected, found=shown(compile)
+            )
         self.executor: Executor = backend
         self._journal = Journal()
         self.graph = Graph(self._journal)
@@ -90,6 +106,9 @@ class Engine(GradientSource):
         self._runtime = Runtime()
         self._reader = OutputReader(self.graph, self._runtime)
         self._applier = Applier(self.graph, self.executor, self._runtime, reuse_memory)
+        if compile == "background":
+            self._applier.background = BackgroundCompiler(self._applier.plan_ahead)
+        self.history = self._journal.history = History(self)
         renew_lock_after_fork(self._runtime, "lock", RLock)
         renew_lock_after_fork(self._journal, "lock", RLock)
 
@@ -103,7 +122,7 @@ class Engine(GradientSource):
     # --- editing ---
 
     def edits(self) -> AbstractContextManager[None]:
-        """Groups edits of one thread: no frame sees only some of them.
+        """Groups edits of one thread: no frame sees only some of them, and they are one entry of the history.
 
         >>> from livegrad.live.blocks import block
         >>> engine = Engine()
@@ -111,7 +130,12 @@ class Engine(GradientSource):
         ...     double = engine.add(block(lambda x: x * 2.0, name="double"))
         ...     engine.set(double["x"], 4.0)     # a frame in between would report `double.x` as unconnected
         """
-        return self.graph.editing()
+        return self._grouping_edits()
+
+    @contextmanager
+    def _grouping_edits(self) -> Iterator[None]:
+        with self.graph.editing(), self.history.group():
+            yield
 
     def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block, state, composite or region."""
@@ -147,15 +171,8 @@ class Engine(GradientSource):
         (('twice',), True)
         """
         require_block(block)
-        with self._runtime.lock, self.graph.editing():
-            graph = self.graph_of(block)
-            states = [state for state in with_inner_blocks(block) if isinstance(state, State)]
-            values = {state: value for state in states if (value := self._reader.peek(state["value"])) is not None}
-            pending = [entry.subject for entry in self._journal.entries if entry.kind == "state"]
-            values |= {change.state: change.value for change in pending if change.state in values}
-            graph._rename(block, name)
-            for state, value in values.items():
-                self._journal.write("state", StateValue(state, value), "renamed")
+        with self.graph.editing():
+            self.graph_of(block)._rename(block, name)
 
     def connect(self, source: Pin | Block, target: Pin) -> None:
         """Connects an output to an input."""
@@ -201,14 +218,23 @@ class Engine(GradientSource):
         if not isinstance(feature, str):
             found = type(feature).__name__
             raise UsageError("not the name of a feature", where=caller_origin(), expected="text", found=found)
-        level = parse_feature(feature)
+        if value is None:
+            raise UsageError("not a number or an array of numbers", where=caller_origin(), found="None")
+        self._set_feature(parse_feature(feature), value)
+
+    def _set_feature(self, level: FeatureLevel, value: Any) -> None:
+        """Sets a feature; None removes its value, which only undoing does."""
         # Holds the lock, so that no other thread replaces the plan meanwhile.
         with self.graph.editing(), self._journal.notify_observer("feature", None, level, value):
+            if value is None:
+                self._journal.write("feature", level, "removed")
+                self._applier.wanted_features.pop(level, None)
+                return
             declared, plan = feature_named(level.feature).type, self.plan
             types = [] if declared is None else [declared]
             if plan is not None and level in plan.readers:
                 types += plan.types_of_number(level)
-            number = feature_value(value, types, f"feature `{feature}`")
+            number = feature_value(value, types, f"feature `{level}`")
             self._journal.write("feature", level, repr(number))
             self._applier.wanted_features[level] = number
 
@@ -243,9 +269,11 @@ class Engine(GradientSource):
                     runtime.answer_requests()
                 if runtime.finish_run is not None or runtime.must_advance or runtime.readings:
                     runtime.conclude_last_frame()
-                for prepare in self.before_frame:
-                    prepare()
-                if journal.watches:
+                if self.before_frame:
+                    with self.history.paused():
+                        for prepare in self.before_frame:
+                            prepare()
+                if journal.watches and self._may_wait:
                     poll_watches(journal)
                 if transaction.is_open:
                     self._applier.recover()
@@ -254,7 +282,7 @@ class Engine(GradientSource):
                 frame = Frame(self.frame.number + 1)
                 if journal.entries or journal.applying or journal.mailbox or not runtime.is_quiet:
                     self._run_frame(frame)
-                if journal.watches:
+                if journal.watches and self._may_wait:
                     report_watch_errors(self.graph, frame)
                 if transaction.undo_log:
                     transaction.set_attribute(self, "frame", frame)
@@ -273,23 +301,52 @@ class Engine(GradientSource):
                     runtime.answer_requests()
         return frame
 
+    def settle(self) -> Frame:
+        """Runs one frame that applies all edits, and compiles them itself if the background has not done so.
+
+        >>> from livegrad.live.blocks import block, edit
+        >>> engine = Engine(compile="background")
+        >>> double = engine.add(block(lambda x=4.0: x * 2.0, name="double"))
+        >>> _ = engine.step()                  # there is no older plan that could run: the first frame compiles
+        >>> edit(engine, double, lambda x=4.0: x * 3.0)
+        >>> engine.step().updating, float(engine.read(double)), engine.settle().updating, float(engine.read(double))
+        (True, 8.0, False, 12.0)
+        """
+        with self._runtime.lock:
+            self._applier.is_settling = True
+            try:
+                return self.step()
+            finally:
+                self._applier.is_settling = False
+
+    @property
+    def _may_wait(self) -> bool:
+        """Whether a frame may wait for the lock of the description. A thread that compiles edits may hold it."""
+        background = self._applier.background
+        return background is None or not background.is_planning or self._applier.is_settling
+
     def _run_frame(self, frame: Frame) -> None:
         runtime, applier, journal, transaction = self._runtime, self._applier, self._journal, self._runtime.transaction
         quiet = runtime.is_quiet
-        with journal.lock:
-            if journal.deliver():
-                # In this order: after an interrupt in between, some edits are applied twice, with the same result.
-                entries = [*journal.applying, *journal.entries]
-                journal.applying = merge_entries(entries) if len(entries) >= MERGE_THRESHOLD else entries
-                journal.entries = []
-            entries = journal.applying
-            if journal.observer is not None:
-                journal.observer.frame_begins()
-            if quiet and not entries:
-                return
-            transaction.is_open = True
-            hot_update = applier.find_hot_update(entries[0]) if quiet and len(entries) == 1 else None
-            pending = applier.apply(entries, frame) if hot_update is None else []
+        hot_update = None
+        if applier.background is None or self._may_wait:
+            with journal.lock:
+                if journal.deliver():
+                    # In this order: after an interrupt in between, some edits are applied twice, with the same result.
+                    entries = [*journal.applying, *journal.entries]
+                    journal.applying = merge_entries(entries) if len(entries) >= MERGE_THRESHOLD else entries
+                    journal.entries = []
+                entries = journal.applying
+                if journal.observer is not None:
+                    journal.observer.frame_begins()
+                if quiet and not entries:
+                    return
+                transaction.is_open = True
+                hot_update = applier.find_hot_update(entries[0]) if quiet and len(entries) == 1 else None
+                pending = applier.apply(entries, frame) if hot_update is None else []
+        else:
+            entries = pending = journal.applying
+            transaction.is_open = frame.updating = True
         # The plan is compiled: from here on, edits need not wait.
         if hot_update is not None:
             applier.apply_hot_update(*hot_update, entries[0].detail, frame)
@@ -451,6 +508,26 @@ class Engine(GradientSource):
         """
         # Imported on demand: it describes all kinds of blocks, whose modules import this one.
         import_module("livegrad.live.documents.save").save_engine(self, path)
+
+    def parameters(self) -> dict[Pin, PinParameter]:
+        """Returns the inputs that have no connection, and for each how a panel shows it, as plain data.
+
+        It follows the order of the graph, into composites. Bound inputs are left out; so are pins inside a composite
+        that an exposed pin feeds.
+
+        >>> from typing import Annotated
+        >>> import livegrad as lg
+        >>> def amplify(x=1.0, gain: Annotated[float, lg.Control(0, 10, unit="dB", group="Sound")] = 2.0):
+        ...     return x * gain
+        >>> engine = lg.Engine()
+        >>> _ = engine.add(lg.block(amplify))
+        >>> for pin, shown in engine.parameters().items():
+        ...     print(shown["key"], shown["group"], shown["kind"], shown["value"], shown["high"], shown["unit"] or "-")
+        amplify.x amplify number 1.0 None -
+        amplify.gain Sound slider 2.0 10 dB
+        """
+        with self.graph.editing():
+            return list_parameters(self.graph)
 
     def explain(self) -> str:
         """Explains what happened to every step in the last frame, at which level, and why."""

@@ -59,6 +59,7 @@ class Frame:
     seconds: Mapping[str, float] | None  # by step, when profiling is on
     started: Mapping[str, float] | None
     prepared: int = 0  # how many functions had to be compiled
+    updating: bool = False  # edits are being compiled in the background, and the plan from before them ran
     failed: frozenset[str]  # steps that failed, and their dependents
     warnings: tuple[str, ...]
     spared: tuple[str, ...] = ()  # dependents of steps that ran, whose operands did not change
@@ -75,17 +76,18 @@ class Frame:
 
     @property
     def ok(self) -> bool:
-        """Whether the frame ran the graph as described, without problems, and none of its steps failed.
+        """Whether the frame ran the graph as described, without problems or pending edits, and no step failed.
 
         It waits until the outcome of the frame is known. `problems` alone does not wait.
         """
-        return not self.problems and not self.failed
+        return not self.problems and not self.failed and not self.updating
 
     def __repr__(self) -> str:
         failed = f", failed {_shorten(sorted(self.failed))}" if self.failed else ""
         problems = f", {_count_problems(self.problems)}" if self.problems else ""
         ran = _shorten(self.ran) or "nothing"
-        return f"<frame {self.number}: {self.level.name.lower()}, ran {ran}{failed}{problems}>"
+        updating = ", update under way" if self.updating else ""
+        return f"<frame {self.number}: {self.level.name.lower()}, ran {ran}{failed}{problems}{updating}>"
 
 
 def _shorten(names: Sequence[str]) -> str:
@@ -182,6 +184,7 @@ def describe_frame(frame: Frame, plan: LivePlan | None, errors: Mapping[str, Liv
             why = "no taken branch reads it" if key in frame.unneeded else "none of its inputs changed"
             lines.append(f"  {key}: {level}, skipped: {why}")
     lines += [f"  {key}: removed" for key, change in frame.changes.items() if change.cause == "removed"]
+    lines += ["  an update is being compiled in the background"] * frame.updating
     lines += [f"  warning: {warning}" for warning in frame.warnings]
     lines += [f"  problem: {problem}" for problem in frame.problems]
     return "\n".join(lines)

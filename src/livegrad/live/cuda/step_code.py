@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 from livegrad.codegen.cuda.cuda_target import CUDA
@@ -27,6 +28,7 @@ from livegrad.runtime.cuda.serialised_launches import (
     SerialisedLibraryCall,
 )
 from livegrad.schedule.plan import Buffer, Plan
+from livegrad.state import renew_lock_after_fork
 
 _MAX_KEPT = 8192
 
@@ -75,6 +77,8 @@ class CodeCache:
 
     def __init__(self, make: Callable[[BlockStep, Sequence[bool]], StepCode]) -> None:
         self._make = make
+        self._lock = Lock()  # a thread may compile edits beside the frames
+        renew_lock_after_fork(self, "_lock")
         # The value keeps the function alive, so that its id is not reused.
         self._codes: LruCache[tuple[Any, ...], tuple[Any, StepCode]] = LruCache(_MAX_KEPT)
 
@@ -82,7 +86,12 @@ class CodeCache:
         """The code of a step, compiled on first use."""
         in_memory = tuple([operand.__class__ is BufferOperand for operand in step.operands])
         key = (id(step.function), step.sizes, in_memory)
-        entry = self._codes.use(key) or self._codes.keep(key, (step.function, self._make(step, in_memory)))
+        with self._lock:
+            entry = self._codes.use(key)
+        if entry is None:
+            made = step.function, self._make(step, in_memory)
+            with self._lock:
+                entry = self._codes.use(key) or self._codes.keep(key, made)
         return entry[1]
 
 

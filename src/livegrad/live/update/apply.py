@@ -6,7 +6,8 @@ updated numbers; or problems, with nothing changed. Called by `Engine.step` befo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from livegrad.diagnostics import LivegradError
@@ -22,9 +23,10 @@ from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.journal import Detail, Entry, StateValue, describe_detail
 from livegrad.live.graph.keys import pin_key
 from livegrad.live.graph.problems import Problem
-from livegrad.live.graph.sources import Setting, same_value
+from livegrad.live.graph.sources import Numbers, Setting, same_value
 from livegrad.live.runtime import Runtime
 from livegrad.live.transaction import restore_entry
+from livegrad.live.update.background import BackgroundCompiler
 from livegrad.live.update.diff_plans import Change, Level, find_changes, must_build
 from livegrad.live.update.hot_parameters import HotParameter, HotParameters
 from livegrad.live.update.replan import commit, replan
@@ -46,6 +48,8 @@ class Applier:
         self._plan_problems: tuple[Problem, ...] = ()  # from the compiler
         self._number_problems: dict[str, Problem] = {}  # of numbers that do not fit, by key
         self._rejected: Sequence[Entry] = ()  # edits that the compiler rejected; they stay in the journal
+        self.background: BackgroundCompiler | None = None
+        self.is_settling = False  # the frame compiles, and waits
         self._hot_parameters = HotParameters()
         self.find_hot_update = self._hot_parameters.find_update
 
@@ -84,7 +88,10 @@ class Applier:
         pending: list[Entry] = []
         problems: tuple[Problem, ...] = ()
         self._rejected = ()
-        if others or self._runtime.executable is None:
+        if others and self._must_wait(others):
+            frame.updating = True
+            problems, pending = self._plan_problems, [*others, *self._waiting_states(numbers)]
+        elif others or self._runtime.executable is None:
             try:
                 if not (len(others) == 1 and others[0].kind == "code" and self._swap(others[0].subject, frame)):
                     self._replan(others, frame)
@@ -172,14 +179,33 @@ class Applier:
         self._runtime.debug_version += 1
         return True
 
-    def _replan(self, entries: list[Entry], frame: Frame) -> None:
-        """Structure, code and bindings: compiles the new plan, compares it with the running one, and installs it."""
+    def _must_wait(self, edits: Sequence[Entry]) -> bool:
+        """Whether a thread is compiling these edits, while the running plan goes on.
+
+        A recording has edits in the frames that apply them, so nothing is compiled in the background meanwhile.
+        """
+        if self.background is None or self._runtime.executable is None or self.is_settling:
+            return False
+        return self._graph.journal.observer is None and not self.background.has_compiled(edits)
+
+    def plan_ahead(self, edits: Sequence[Entry]) -> list[Callable[[], Any]]:
+        """Specialises what these edits need. Returns what must be compiled. Called by the thread of `background`."""
+        with self._graph.journal.lock:
+            running = self._runtime.executable
+            compilation, _, changes = self._plan(edits)
+            plan = compilation.plan
+            assert plan is not None
+            to_compile = None if self._must_build(running, plan, changes) else changes
+            return [partial(self._executor.prepare, step) for step in _steps_of(plan, to_compile)]
+
+    def _plan(self, entries: Sequence[Entry]) -> tuple[Compilation, Iterable[str] | None, dict[str, Change]]:
+        """The new plan, the steps that may differ (None: any), and how they differ. Changes nothing."""
         running, previous = self._runtime.executable, self._runtime.compilation
         structural = any(entry.kind == "structure" for entry in entries)
         needs_rebuild = self.reuse_memory or (structural and not self._executor.edits_in_place)
+        names: Iterable[str] | None = None
         if running is None or previous is None or previous.plan is not running.plan or needs_rebuild:
             compilation = compile_graph(self._graph, self.reuse_memory, frozenset(self.kept), previous)
-            names: Iterable[str] | None = None
         else:
             compilation, names = replan(self._graph, previous, running.plan, entries)
         plan = compilation.plan
@@ -187,7 +213,14 @@ class Applier:
             raise EngineError(compilation.problems)
         is_previous_running = previous is not None and running is not None and previous.plan is running.plan
         same = compilation.same if is_previous_running else ()
-        changes = find_changes(None if running is None else running.plan, plan, names, same)
+        return compilation, names, find_changes(None if running is None else running.plan, plan, names, same)
+
+    def _replan(self, entries: list[Entry], frame: Frame) -> None:
+        """Structure, code and bindings: compiles the new plan, compares it with the running one, and installs it."""
+        running, previous = self._runtime.executable, self._runtime.compilation
+        compilation, names, changes = self._plan(entries)
+        plan = compilation.plan
+        assert plan is not None
         codes = self._prepare(running, plan, changes, compilation, frame)
         try:
             self._install(plan, changes, codes, frame)
@@ -243,6 +276,7 @@ class Applier:
         """Updates the running executable, or builds another one. Marks changed steps as stale."""
         running = self._runtime.executable
         owners = {} if running is None else {state.key: state.owner for state in running.plan.states}
+        renamed = {} if running is None else _values_of_renamed_states(running, plan)
         if running is None or self._must_build(running, plan, changes):
             executable = self._executor.build(plan, codes, self._features, running)
             self._make_ready(executable, plan, changes)
@@ -268,6 +302,9 @@ class Applier:
                 self._runtime.make_stale(key, change.cause, change.values)
         self._runtime.demand_changed = True
         self._runtime.steady_states -= changes.keys()
+        assert self._runtime.executable is not None
+        for buffer, value in renamed.items():
+            self._runtime.executable.write(buffer, value)
         for state in plan.states:
             if state.key in changes and owners.get(state.key) is not state.owner:  # a new state
                 self._runtime.touch(state.value, f"{state.key}: {changes[state.key].cause}")
@@ -304,7 +341,11 @@ class Applier:
         feature, value = entry.subject, self.wanted_features.get(entry.subject)
         before = self._features.get(feature)
         if value is None:
-            return  # an interrupt came before `set_feature` stored the value
+            if before is not None:  # otherwise an interrupt came before `set_feature` stored the value
+                self._transaction.drop(self._features, feature)
+                self._runtime.executable.set_feature(feature, None)
+                self._touch(feature, Level.HOT, f"feature {feature}: removed", frame)
+            return
         if before is not None and type(before) is type(value) and same_value(before, value):
             return
         self._transaction.set_entry(self._features, feature, value)
@@ -421,6 +462,24 @@ def _installation_problem(error: LivegradError, compilation: Compilation, change
     changed = [key for key in changes if key in nodes]
     most_changed = max(changed, key=lambda key: changes[key].level, default=next(iter(nodes)))
     return Problem(most_changed, nodes[most_changed].block, None, error)
+
+
+def _values_of_renamed_states(running: Executable, plan: LivePlan) -> dict[str, Numbers]:
+    """The values of states that have another name in a new plan, by their new buffers."""
+    before, after = _states_by_owner(running.plan), _states_by_owner(plan)
+    renamed = {state: after[state] for state in before.keys() & after.keys() if before[state] != after[state]}
+    return {
+        buffers[0]: running.read(before[state][0])
+        for state, buffers in renamed.items()
+        if len(buffers) == len(before[state]) == 1
+    }
+
+
+def _states_by_owner(plan: LivePlan) -> dict[object, list[str]]:
+    buffers: dict[object, list[str]] = {}
+    for spec in plan.states:
+        buffers.setdefault(spec.owner, []).append(spec.value)
+    return buffers
 
 
 def _steps_of(plan: LivePlan, changes: Mapping[str, Change] | None) -> Iterable[BlockStep]:
