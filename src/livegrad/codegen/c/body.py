@@ -146,7 +146,8 @@ def _select(writer: Writer, condition: str, first: Value, second: Value, type: T
     if isinstance(first, tuple) or isinstance(second, tuple):
         rows = zip(writer.members(first, type), writer.members(second, type), components(type), strict=True)
         return tuple(_select(writer, condition, *row) for row in rows)
-    text = f"({condition} ? {writer.text(first, type)} : {writer.text(second, type)})"
+    texts = writer.text(first, type), writer.text(second, type)
+    text = writer.dialect.choose(writer.types.name(type), condition, *texts)
     return Text(text, type, plain=False)
 
 
@@ -156,7 +157,8 @@ def _get_at(writer: Writer, node: Node, operands: list[Value]) -> Value:
     index_text, size = writer.text(operands[1], index.type), len(members) + 1
     _check_range(writer, node, index, index_text, size, f"index out of range for {size} members")
     for position in range(size - 2, -1, -1):
-        result = _select(writer, f"{index_text} == {position}", members[position], result, node.type)
+        condition = f"{index_text} == {writer.dialect.position(position, index.type)}"
+        result = _select(writer, condition, members[position], result, node.type)
     return writer.bind(result, node.type)
 
 
@@ -165,9 +167,10 @@ def _set_at(writer: Writer, node: Node, operands: list[Value]) -> Value:
     members = writer.members(operands[0], node.type)
     index_text, size = writer.text(operands[1], index.type), len(members)
     _check_range(writer, node, index, index_text, size, f"index out of range for {size} members")
+    positions = [writer.dialect.position(number, index.type) for number in range(size)]
     parts = [
         _select(writer, f"{index_text} == {position}", operands[2], member, changed.type)
-        for position, member in enumerate(members)
+        for position, member in zip(positions, members, strict=True)
     ]
     return writer.bind(tuple(parts), node.type)
 
@@ -190,7 +193,7 @@ def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
     for axis, (operand, value, extent, stride) in enumerate(dimensions):
         integer = constant_integer(operand)
         index = writer.text(value, operand.type)
-        index = index if operand.type is i64 or integer is not None else f"({writer.dialect.index}){index}"
+        index = index if operand.type is i64 or integer is not None else writer.dialect.convert(index, i64)
         is_inside = integer is not None and extent.isdigit() and 0 <= integer < int(extent)
         if writer.checks and not is_inside:
             if (index, extent) not in writer.inside:  # otherwise it has been checked before
@@ -199,7 +202,7 @@ def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
                 writer.inside[index, extent] = condition
             inside.append(writer.inside[index, extent])
         terms.append(index if stride == "1" else f"{index} * {stride}")
-    text = writer.dialect.load_expression(f"{tensor.pointer}[{' + '.join(terms) or 0}]", tensor.element)
+    text = writer.dialect.read(tensor.pointer, " + ".join(terms) or "0", tensor.element)
     if inside:
         text = f"({' && '.join(inside)} ? {text} : {writer.dialect.literal(0, tensor.element)})"
     return writer.bind(Text(text, node.type, plain=False), node.type)
@@ -233,18 +236,17 @@ def _switch(writer: Writer, node: Node, operands: list[Value]) -> Value:
     _check_range(writer, node, node.operands[0], index, len(branches), message)
     if len(branches) == 1:
         return writer.bind(writer.invoke(branches[0], operands[1:]), node.type)
-    heads = [f"{'else ' if number else ''}if ({index} == {number})" for number in range(len(branches) - 1)]
+    positions = [writer.dialect.position(number, node.operands[0].type) for number in range(len(branches) - 1)]
+    heads = [f"{'else ' if number else ''}if ({index} == {position})" for number, position in enumerate(positions)]
     return _branches(writer, node, zip([*heads, "else"], branches, strict=True), operands[1:])
 
 
 def _for_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
     iterations, carried = writer.text(operands[0], node.operands[0].type), node.attribute("carried")
     state = writer.declare(node.type, operands[1 : carried + 1])
-    index, type = writer.name("i"), writer.dialect.index
-    head = f"for ({type} {index} = 0; {index} < {iterations}; ++{index})"
-    if node.attribute("reverse"):
-        head = f"for ({type} {index} = {iterations} - 1; {index} >= 0; --{index})"
-    with writer.block(head):
+    index = writer.name("i")
+    count = writer.dialect.count_down if node.attribute("reverse") else writer.dialect.count_up
+    with writer.block(count(index, iterations)):
         writer.begin_iteration(node, index)
         _emit_iteration(writer, node, index, state, operands[carried + 1 :])
     return state
@@ -254,14 +256,14 @@ def _while_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
     carried, limit = node.attribute("carried"), node.attribute("limit")
     state, captures = writer.declare(node.type, operands[:carried]), operands[carried:]
     index = writer.name("i")
-    with writer.block(f"for ({writer.dialect.index} {index} = 0;; ++{index})"):
+    with writer.block(writer.dialect.count_up(index, None)):
         condition: Function = node.attribute("condition")
         holds = writer.invoke(condition, [*writer.members(state, node.type), *captures])
-        writer.line(f"if (!{writer.text(holds, condition.result_type)}) break;")
+        writer.leave_loop(f"!{writer.text(holds, condition.result_type)}")
         if limit is not None:
             if writer.checks:
                 writer.report(f"{index} >= {limit}", f"the loop ran past its limit of {limit}", node.origin)
-            writer.line(f"if ({index} >= {limit}) break;")
+            writer.leave_loop(f"{index} >= {limit}")
         writer.begin_iteration(node, index)
         _emit_iteration(writer, node, index, state, captures)
     return state

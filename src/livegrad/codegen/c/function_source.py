@@ -100,14 +100,16 @@ class Source:
         used = set(self.names.values())
         while name in used:
             suffix += 1
-            name = f"{base}_{suffix}"
+            name = f"{base.rstrip('_')}_{suffix}"  # GLSL reserves two underscores in a row
         return name
 
     def text(self) -> str:
         bodies = "\n".join(self.bodies)
         pragma = [self.dialect.double_pragma] if "double" in bodies and self.dialect.double_pragma else []
         helpers = [f"{text}\n" for text in helper_functions(bodies, self.dialect)]
-        return "\n".join([*pragma, *self.types.declarations, *helpers, bodies])
+        calls = "".join([*helpers, bodies])
+        prelude = [definition for call, definition in self.dialect.prelude.items() if call in calls]
+        return "\n".join([*pragma, *self.types.declarations, *prelude, *helpers, bodies])
 
     def call(self, function: Function, arguments: list[str]) -> str:
         """A call of one of the functions; a function that may fail also takes the status."""
