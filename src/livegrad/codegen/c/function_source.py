@@ -7,7 +7,7 @@ functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from livegrad.codegen.c.aggregates import Types
@@ -64,9 +64,20 @@ def kernel_source(
 
 
 class Source:
-    """The text of a function and of the functions that it calls, callees first."""
+    """The text of a function and of the functions that it calls, callees first.
 
-    def __init__(self, function: Function, dialect: Dialect, *, checked: bool) -> None:
+    The text has `others` too, which share what they call. No function has a name in `reserved`.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        dialect: Dialect,
+        *,
+        checked: bool,
+        others: Sequence[Function] = (),
+        reserved: Iterable[str] = (),
+    ) -> None:
         self.dialect = dialect
         self.types = Types(dialect)
         self.checked = checked
@@ -74,6 +85,8 @@ class Source:
         self.names: dict[Function, str] = {}
         self.failing: set[Function] = set()  # functions that may fail, which take a pointer to the status
         self.root = lower(function, SOURCE)
+        self.others = tuple(lower(other, SOURCE) for other in others)
+        self.reserved = frozenset(reserved)
         self.bodies: list[str] = []
         for inner, expanded in self._expand_functions():
             self.names[inner] = self._unused_name(identifier(inner.name))
@@ -85,7 +98,7 @@ class Source:
     def _expand_functions(self) -> Iterator[tuple[Function, Function]]:
         """All functions, callees first, with their expanded bodies; an expansion may call further functions."""
         expanded: dict[Function, Function] = {}
-        pending = [(self.root, False)]
+        pending = [(root, False) for root in reversed((self.root, *self.others))]
         while pending:
             function, ready = pending.pop()
             if ready:
@@ -97,7 +110,7 @@ class Source:
 
     def _unused_name(self, base: str) -> str:
         name, suffix = base, 1
-        used = set(self.names.values())
+        used = {*self.names.values(), *self.reserved}
         while name in used:
             suffix += 1
             name = f"{base.rstrip('_')}_{suffix}"  # GLSL reserves two underscores in a row

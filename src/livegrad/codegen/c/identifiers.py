@@ -45,7 +45,6 @@ _WGSL = """
     native nil noncoherent null of package pass pixelfragment ref regardless self set snorm static std super target
     trait type unless unorm unsafe use wgsl where with yield absf arrayLength fma inverseSqrt saturate textureLoad
     workgroupBarrier quantizeToF16 dpdx dpdy countOneBits firstLeadingBit reverseBits extractBits insertBits
-    position private function storage read write read_write
 """
 _GENERATED = "evaluate i count value status"  # names in the kernel around a function
 _RESERVED = frozenset((_KEYWORDS + _FUNCTIONS + _GLSL + _WGSL + _GENERATED).split())
