@@ -75,7 +75,9 @@ _IMPLICIT = {
     "livegrad.implicit.bodies.slicing": "draw_plane Slice slice=slice_part",
     "livegrad.implicit.meshing.meshing": "mesh",
     "livegrad.implicit.shaders.shader": "Shader Texture Uniform",
+    "livegrad.implicit.shaders.steepness": "steepness",
     "livegrad.implicit.shaders.to_shader": "to_glsl to_wgsl",
+    "livegrad.implicit.shaders.viewport_shader": "viewport_shader ViewportShader",
     "livegrad.implicit.formats": """
         FormatError FormatWarning load_3mf load_stl load_vm save_3mf save_animation save_mesh save_png save_stl
         save_svg""",

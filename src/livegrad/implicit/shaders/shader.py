@@ -18,6 +18,9 @@ class Uniform:
 
     `name` is the name of the parameter, with a dot before a field of a struct; `identifier` is its name in the shader.
     In WGSL, all uniforms are words of one array, and this one starts at `offset`.
+
+    >>> Uniform("light.color", "light_color", kind="float", size=3, offset=1, value=(1.0, 1.0, 1.0)).size
+    3
     """
 
     name: str
@@ -31,7 +34,11 @@ class Uniform:
 
 @dataclass(frozen=True, eq=False)
 class Texture:
-    """A table that a shader reads: a texture of one channel, with the elements in rows of 2048."""
+    """A table that a shader reads: a texture of one channel, with the elements in rows of 2048.
+
+    >>> Texture("heights", "heights", "float", (100, 100)).size
+    (2048, 5)
+    """
 
     name: str
     identifier: str

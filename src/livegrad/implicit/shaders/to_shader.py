@@ -245,5 +245,3 @@ def _forward(function: Function, inputs: Sequence[Any], parameter: int, type: Ty
         tangents[parameter] = direction
         parts.append(get(ops.fwd_diff(*inputs, *tangents, function=function), index=1))
     return parts[0] if isinstance(type, Scalar) else make(*parts, type=type)
-
-
