@@ -147,7 +147,7 @@ def test_settings_change_what_is_shown(page: Any) -> None:
         assert all((seen[-1] != other).any() for other in seen[:-1])
 
 
-@pytest.mark.parametrize(("query", "reason"), [("?limit=100", "more than 100"), ("?broken", "ERROR")])
+@pytest.mark.parametrize(("query", "reason"), [("?limit=10", "more than 10"), ("?broken", "ERROR")])
 def test_the_server_draws_what_the_client_cannot(browser: Browser, query: str, reason: str) -> None:
     with serve(viewport_shader(ball_in_box())) as address:
         page = open_page(browser, address + query)

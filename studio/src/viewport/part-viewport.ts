@@ -22,7 +22,8 @@ import { DEFAULT_SETTINGS, viewUniforms } from "./view-uniforms.ts";
 const DEFAULT_DIRECTION: Vec3 = [-0.6, 0.75, -0.5];
 const LABEL = "3D view. Arrow keys turn it, Shift and arrow keys move it, plus and minus zoom, Home shows all of it";
 const REST = 140; // milliseconds without a change before the fine picture
-const MAX_SHADER_LENGTH = 400_000;
+// A software compiler takes about a second for 8,000 operations, and a minute for 50,000.
+const MAX_OPERATIONS = 20_000;
 
 export class PartViewport implements Viewport {
   private readonly canvas = document.createElement("canvas");
@@ -177,12 +178,12 @@ export class PartViewport implements Viewport {
     const { shader, painter } = this;
     this.compiling = false;
     if (!shader) return;
-    const limit = this.options.maxShaderLength ?? MAX_SHADER_LENGTH;
+    const limit = this.options.maxOperations ?? MAX_OPERATIONS;
     if (!painter) {
       this.setSource({ kind: "server", reason: "the browser has no WebGL 2" });
-    } else if (shader.text.length > limit) {
+    } else if (shader.operations > limit) {
       painter.stop();
-      this.setSource({ kind: "server", reason: `the shader has ${shader.text.length} characters, more than ${limit}` });
+      this.setSource({ kind: "server", reason: `the shader has ${shader.operations} operations, more than ${limit}` });
     } else {
       this.setSource({ kind: "server", reason: "the shader is being compiled" });
       this.attempt(() => painter.compile(shader));

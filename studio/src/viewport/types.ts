@@ -27,6 +27,8 @@ export interface ViewportShader {
   readonly language: "GLSL";
   readonly text: string;
   readonly functions: Readonly<Record<string, string>>;
+  /** What the functions of the part have once calls are inlined: it says how long compilers take. */
+  readonly operations: number;
   readonly uniforms: readonly ShaderUniform[];
   readonly textures: readonly ShaderTexture[];
   /** The corners of the bounding box. */
@@ -105,8 +107,8 @@ export interface PartViewportOptions {
   readonly onSource?: (source: Source) => void;
   /** After a picture was drawn, with its time in milliseconds. */
   readonly onFrame?: (frame: { readonly coarse: boolean; readonly milliseconds: number }) => void;
-  /** Longer shaders go to the server without being compiled. */
-  readonly maxShaderLength?: number;
+  /** Shaders with more operations go to the server without being compiled. */
+  readonly maxOperations?: number;
   readonly settings?: Partial<ViewportSettings>;
 }
 

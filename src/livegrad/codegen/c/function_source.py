@@ -83,6 +83,7 @@ class Source:
         self.checked = checked
         self.sites: list[Site] = []
         self.names: dict[Function, str] = {}
+        self.operations: dict[Function, int] = {}  # how many nodes each has when all calls are inlined
         self.failing: set[Function] = set()  # functions that may fail, which take a pointer to the status
         self.root = lower(function, SOURCE)
         self.others = tuple(lower(other, SOURCE) for other in others)
@@ -94,6 +95,10 @@ class Source:
             if checked and (checks or any(callee in self.failing for callee in functions_in(expanded))):
                 self.failing.add(inner)
             self.bodies.append(FunctionWriter(self, inner, expanded).write(self.names[inner]))
+            nodes = nodes_of(expanded)
+            self.operations[inner] = len(nodes) + sum(
+                self.operations[each] for node in nodes for each in node.functions
+            )
 
     def _expand_functions(self) -> Iterator[tuple[Function, Function]]:
         """All functions, callees first, with their expanded bodies; an expansion may call further functions."""

@@ -70,7 +70,8 @@ class Shader:
     """The text of a shader, and what it reads.
 
     `functions` has the name of each function that a program may call, by what it computes: `value`, and
-    `gradient of NAME` for each gradient that was asked for.
+    `gradient of NAME` for each gradient that was asked for. `operations` counts what the functions have when all calls
+    are inlined, as compilers of shaders do: it says how long they will take.
 
     >>> import livegrad as lg
     >>> ball = lg.shapes.sphere(lg.shapes.Parameter("radius", 1.0)).part(((-2, -2, -2), (2, 2, 2)), "ball")
@@ -84,6 +85,7 @@ class Shader:
     functions: dict[str, str]
     uniforms: tuple[Uniform, ...]
     textures: tuple[Texture, ...]
+    operations: int
 
     def __str__(self) -> str:
         return self.text
@@ -104,6 +106,7 @@ class Shader:
             "language": self.language,
             "text": self.text,
             "functions": dict(self.functions),
+            "operations": self.operations,
             "uniforms": [
                 {
                     "name": uniform.name,

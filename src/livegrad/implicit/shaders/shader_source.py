@@ -175,7 +175,8 @@ def write_shader(
         texts.append(f"{head}\n{{\n    return {call};\n}}\n")
     text = "\n".join([writer.declarations() + source.text(), *texts])
     functions = {what: name for (what, _, _), name in zip(entries, names, strict=True)}
-    return Shader(language, text, functions, tuple(writer.uniforms), tuple(writer.textures))
+    operations = sum(source.operations[root] for root in (source.root, *source.others))
+    return Shader(language, text, functions, tuple(writer.uniforms), tuple(writer.textures), operations)
 
 
 def _uniform_names(name: str, type: Type) -> Iterator[str]:

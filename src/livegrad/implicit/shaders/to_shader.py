@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import Any
 
 from livegrad import ops
+from livegrad.compiler import lower
 from livegrad.diagnostics import CompileError, UsageError, caller_origin
 from livegrad.frontend.differentiable.plain_function import function as captured_function
 from livegrad.frontend.function.captured import CapturedFunction
@@ -20,12 +21,14 @@ from livegrad.implicit.shaders.shader_source import ShaderParameter, write_shade
 from livegrad.ir.function import make_function, trace
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
-from livegrad.ir.types import Scalar, Tensor, Type, components, differential_of, f32
+from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, differential_of, f32
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.rules import filled, zero
+from livegrad.passes.inline_calls import grows_when_inlined
+from livegrad.schedule.target import SOURCE
 
-_LOOPS = {"for_loop", "while_loop", "recurrence"}
+_MOST_PARAMETERS = 100
 
 
 @dataclass(frozen=True)
@@ -226,13 +229,23 @@ def gradient_by(function: Function, parameter: int) -> Function:
             found=f"{type} to {result}",
         )
     inputs = [input_node(Key("argument"), each) for each in function.parameter_types]
-    names = {node.op.name for inner in reachable_functions([function]) for node in nodes_of(inner)}
-    if names & _LOOPS:  # shaders have no memory for what the backward pass of a loop reads
-        gradient = _forward(function, inputs, parameter, type)
-    else:
-        cotangents = ops.bwd_diff(*inputs, filled(1.0, result), function=function)
-        gradient = get(cotangents, index=parameter) if len(inputs) > 1 else cotangents
-    return make_function(f"{function.name}.gradient", inputs, [gradient])
+    cotangents = ops.bwd_diff(*inputs, filled(1.0, result), function=function)
+    gradient = get(cotangents, index=parameter) if len(inputs) > 1 else cotangents
+    backward = make_function(f"{function.name}.gradient", inputs, [gradient])
+    if grows_when_inlined(function) or not _fits_shaders(backward):
+        return make_function(f"{function.name}.gradient", inputs, [_forward(function, inputs, parameter, type)])
+    return backward
+
+
+def _fits_shaders(function: Function) -> bool:
+    """Whether shaders can compute a derivative: they have no tapes, and compilers limit the number of parameters.
+
+    The backward pass of a loop reads what a tape remembers, and functions pass residuals to each other.
+    """
+    functions = reachable_functions([lower(function, SOURCE)])
+    if any(len(inner.parameters) > _MOST_PARAMETERS for inner in functions):
+        return False
+    return not any(isinstance(node.type, Tape) for inner in functions for node in nodes_of(inner))
 
 
 def _forward(function: Function, inputs: Sequence[Any], parameter: int, type: Type) -> Any:

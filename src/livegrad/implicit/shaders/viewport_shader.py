@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from livegrad import ops
@@ -91,7 +91,7 @@ def viewport_shader(part: Part, *, slopes: Sequence[str] = (), ranges: Ranges | 
     bound = steepness(part, ranges)
     low, high = (tuple(float(x) for x in corner) for corner in part.bounds())
     text = HEAD + UNIFORMS + shader.text + _main(shader, slopes)
-    whole = Shader(shader.language, text, shader.functions, shader.uniforms, shader.textures)
+    whole = replace(shader, text=text)
     return ViewportShader(whole, low, high, bound, tuple(slopes))  # type: ignore[arg-type]
 
 

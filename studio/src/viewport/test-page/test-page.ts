@@ -35,7 +35,7 @@ const shader = (await (await fetch("shader.json")).json()) as ViewportShader;
 if (query.has("broken")) Object.assign(shader, { text: shader.text.replace("void main", "void main main") });
 const viewport = new PartViewport(element("view"), {
   requestFrame: serverFrame,
-  maxShaderLength: Number(query.get("limit") ?? 400_000),
+  maxOperations: Number(query.get("limit") ?? 20_000),
   onFrame: (frame) => page.frames.push(frame),
   onPick: (picked) => {
     page.picked.push(picked);
