@@ -64,14 +64,14 @@ def _compare_part(seed: int) -> Mapping[str, int]:
     generator = np.random.default_rng(seed)
     tree = random_tree(generator, int(generator.integers(1, 4)))
     part = shape_of(tree).part(((-LIMIT,) * 3, (LIMIT,) * 3))
+    by_position = gradient_by(part.function, 0)
+    if lg.to_glsl(by_position).operations > _MOST_OPERATIONS:
+        return {"parts with too many calls for shaders": 1}
     points = generator.uniform(-LIMIT, LIMIT, (POINTS, 3)).astype(np.float32)
     gradient = part.gradient(points)
     # A gradient is compared where it does not jump nearby: there, rounding may choose another branch.
     nearby = [part.gradient(points + generator.normal(0, 1e-4, points.shape).astype(np.float32)) for _ in range(4)]
     smooth = np.stack([np.abs(other - gradient).max(1) for other in nearby]).max(0) < 0.02
-    by_position = gradient_by(part.function, 0)
-    if lg.to_glsl(by_position).operations > _MOST_OPERATIONS:
-        return {"parts with too many calls for shaders": 1}
     for language in languages():
         shown = f"shaders seed {seed}, {language}: {tree}"
         (value,) = _run(part.function, language, [points])
