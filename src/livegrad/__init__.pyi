@@ -434,6 +434,10 @@ from livegrad.implicit.bodies import (
 from livegrad.implicit.bodies.slicing import (
     slice_part as slice,
 )
+from livegrad.implicit.shaders.to_shader import (
+    to_glsl,
+    to_wgsl,
+)
 
 __version__: str
 
@@ -778,4 +782,6 @@ __all__ = [
     "save_svg",
     "shapes",
     "slice",
+    "to_glsl",
+    "to_wgsl",
 ]

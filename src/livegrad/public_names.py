@@ -77,6 +77,10 @@ _IMPLICIT = {
     "livegrad.implicit.bodies.rendering": "render",
     "livegrad.implicit.bodies.slicing": "draw_plane Slice slice=slice_part",
     "livegrad.implicit.meshing.meshing": "mesh",
+    "livegrad.implicit.shaders.shader": "Shader Texture Uniform",
+    "livegrad.implicit.shaders.steepness": "steepness",
+    "livegrad.implicit.shaders.to_shader": "to_glsl to_wgsl",
+    "livegrad.implicit.shaders.viewport_shader": "viewport_shader ViewportShader",
     "livegrad.implicit.formats": """
         FormatError FormatWarning load_3mf load_stl load_vm save_3mf save_animation save_mesh save_png save_stl
         save_svg""",
@@ -143,7 +147,7 @@ _IN_EVERYDAY = {
     "contexts": "context Context ContextGraph",
     "implicit": """
         Assembly load_3mf load_stl load_vm mesh Part parts render save_3mf save_animation save_mesh save_png save_stl
-        save_svg shapes slice""",
+        save_svg shapes slice to_glsl to_wgsl""",
 }
 GROUPS = {"ir": _IR, "live": _LIVE, "contexts": _CONTEXTS, "implicit": _IMPLICIT}
 

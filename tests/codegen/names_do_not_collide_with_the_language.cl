@@ -9,7 +9,7 @@ float mix_(float p0)
     return (p0 * 5011.0f);
 }
 
-float __x_(float p0)
+float _x(float p0)
 {
     return (p0 * 5010.0f);
 }
@@ -64,7 +64,7 @@ float v0_(float p0)
     return (p0 * 5000.0f);
 }
 
-float main__2(float p0)
+float main_2(float p0)
 {
     const float v0 = v0_(p0);
     const float v1 = (p0 + v0);
@@ -86,7 +86,7 @@ float main__2(float p0)
     const float v17 = (v15 + v16);
     const float v18 = template_(v17);
     const float v19 = (v17 + v18);
-    const float v20 = __x_(v19);
+    const float v20 = _x(v19);
     const float v21 = (v19 + v20);
     const float v22 = mix_(v21);
     const float v23 = (v21 + v22);
@@ -98,6 +98,6 @@ __kernel void evaluate(const long count, __global const float* a0, __global floa
 {
     const long i = get_global_id(0);
     if (i >= count) return;
-    const float value = main__2(a0[i]);
+    const float value = main_2(a0[i]);
     y0[i] = value;
 }

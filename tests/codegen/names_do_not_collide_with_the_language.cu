@@ -8,7 +8,7 @@ __device__ inline float mix_(float p0)
     return (p0 * 5011.0f);
 }
 
-__device__ inline float __x_(float p0)
+__device__ inline float _x(float p0)
 {
     return (p0 * 5010.0f);
 }
@@ -63,7 +63,7 @@ __device__ inline float v0_(float p0)
     return (p0 * 5000.0f);
 }
 
-__device__ inline float main__2(float p0)
+__device__ inline float main_2(float p0)
 {
     const float v0 = v0_(p0);
     const float v1 = (p0 + v0);
@@ -85,7 +85,7 @@ __device__ inline float main__2(float p0)
     const float v17 = (v15 + v16);
     const float v18 = template_(v17);
     const float v19 = (v17 + v18);
-    const float v20 = __x_(v19);
+    const float v20 = _x(v19);
     const float v21 = (v19 + v20);
     const float v22 = mix_(v21);
     const float v23 = (v21 + v22);
@@ -97,6 +97,6 @@ extern "C" __global__ void evaluate(const long long count, const float* a0, floa
 {
     const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count) return;
-    const float value = main__2(a0[i]);
+    const float value = main_2(a0[i]);
     y0[i] = value;
 }

@@ -1,4 +1,6 @@
-"""Golden files: each `*.cl` and `*.cu` is the OpenCL C or CUDA C of a function or of a kernel, named by what it shows.
+"""Golden files: each `*.cl`, `*.cu`, `*.glsl` and `*.wgsl` is a function or a kernel in that language.
+
+Files are named by what they show. Shaders have no kernels, and no doubles.
 
 Equal functions are one object with the name of the first, so constants here are used nowhere else.
 """
@@ -10,15 +12,18 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.codegen.c import CUDA, OPENCL, function_source, kernel_source
+from livegrad.codegen.c import CUDA, GLSL, OPENCL, WGSL, function_source, kernel_source
 from livegrad.codegen.c.dialect import Dialect
 from livegrad.codegen.c.identifiers import identifier
-from livegrad.ir.types import Vector, f32, f64
+from livegrad.diagnostics import CompileError
+from livegrad.ir.leaves import constant
+from livegrad.ir.types import Vector, f32, f64, i64
+from livegrad.ops.control import make_for_loop
 
 HERE = Path(__file__).parent
 V = Vector(f32, 3)
-SUFFIXES = {OPENCL: "cl", CUDA: "cu"}
-DIALECTS = pytest.mark.parametrize("dialect", SUFFIXES, ids=lambda dialect: dialect.name)
+SUFFIXES = {OPENCL: "cl", CUDA: "cu", GLSL: "glsl", WGSL: "wgsl"}
+DIALECTS = pytest.mark.parametrize("dialect", [OPENCL, CUDA], ids=lambda dialect: dialect.name)
 # Names that collide with the language, with the kernel around a function, or with values.
 NAMES = (
     "v0",
@@ -58,10 +63,18 @@ def calling_any_names() -> lg.ir.Function:
     return lg.ir.trace(outer, f32, name="main")
 
 
+def looping_and_choosing() -> lg.ir.Function:
+    def body(i: lg.ir.Node, x: lg.ir.Node) -> lg.ir.Node:
+        return ops.select(x > 218.0, ops.atan2(x, x + 1.0), x * 2.0)
+
+    return lg.ir.trace(lambda x: make_for_loop(constant(5, i64), body, x)[0], f32, name="turn")
+
+
 FUNCTIONS: dict[str, Callable[[], lg.ir.Function]] = {
     "a_function_is_defined_once_and_before_its_users": calling_twice,
     "functions_of_equal_name_are_renamed": calling_namesakes,
     "doubles_enable_their_extension": lambda: lg.ir.trace(lambda x: x + 215.0, f64, name="shifted"),
+    "loops_and_choices": looping_and_choosing,
     "vectors_of_any_width_are_structs": lambda: lg.ir.trace(lambda x: x * x + 216.0, Vector(f32, 5), name="squares"),
 }
 KERNELS: dict[str, tuple[Callable[[], lg.ir.Function], tuple[bool, ...]]] = {
@@ -73,11 +86,15 @@ KERNELS: dict[str, tuple[Callable[[], lg.ir.Function], tuple[bool, ...]]] = {
 }
 
 
-@DIALECTS
+@pytest.mark.parametrize("dialect", SUFFIXES, ids=lambda dialect: dialect.name)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_have_the_expected_source(
     name: str, dialect: Dialect, check_golden: Callable[[Path, str], None]
 ) -> None:
+    if dialect in (GLSL, WGSL) and "doubles" in name:
+        with pytest.raises(CompileError, match=f"{dialect.name} has no f64"):
+            function_source(FUNCTIONS[name](), dialect)
+        return
     check_golden(HERE / f"{name}.{SUFFIXES[dialect]}", function_source(FUNCTIONS[name](), dialect))
 
 

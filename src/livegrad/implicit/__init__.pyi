@@ -69,6 +69,22 @@ from livegrad.implicit.bodies.slicing import (
 from livegrad.implicit.meshing.meshing import (
     mesh,
 )
+from livegrad.implicit.shaders.shader import (
+    Shader,
+    Texture,
+    Uniform,
+)
+from livegrad.implicit.shaders.steepness import (
+    steepness,
+)
+from livegrad.implicit.shaders.to_shader import (
+    to_glsl,
+    to_wgsl,
+)
+from livegrad.implicit.shaders.viewport_shader import (
+    viewport_shader,
+    ViewportShader,
+)
 from livegrad.implicit.formats import (
     FormatError,
     FormatWarning,
@@ -113,6 +129,14 @@ __all__ = [
     "Slice",
     "slice",
     "mesh",
+    "Shader",
+    "Texture",
+    "Uniform",
+    "steepness",
+    "to_glsl",
+    "to_wgsl",
+    "viewport_shader",
+    "ViewportShader",
     "FormatError",
     "FormatWarning",
     "load_3mf",

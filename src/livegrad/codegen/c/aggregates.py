@@ -25,11 +25,11 @@ class Types:
             case Vector(size=1) | Matrix(rows=1, columns=1):
                 return self.dialect.scalar(type.element)
             case Vector(element=element) | Matrix(element=element) if self.is_vector(type):
-                return f"{self.dialect.vector_stems[element.name]}{len(components(type))}"
+                return self.dialect.vector(element, len(components(type)))
             case Vector() | Matrix() | Tuple() | Struct() | Array():
                 return self._struct(type)
             case Tensor(element=element):
-                return self.pointer(element, "const ")
+                return self.dialect.table(element)
         raise CompileError(f"{self.dialect.name} has no {type}")
 
     def pointer(self, element: Scalar, qualifier: str = "") -> str:
@@ -44,10 +44,10 @@ class Types:
 
     def _struct(self, type: Type) -> str:
         if type not in self.structs:
-            members = " ".join(f"{self.name(member)} r{i};" for i, member in enumerate(components(type)))
+            members = [(self.name(member), f"r{index}") for index, member in enumerate(components(type))]
             name = f"lg_tuple{len(self.structs)}"
             self.structs[type] = name
-            self.declarations.append(f"typedef struct {{ {members} }} {name};")
+            self.declarations.append(self.dialect.struct(name, members))
         return self.structs[type]
 
     def make(self, type: Type, members: Sequence[str]) -> str:

@@ -149,7 +149,8 @@ def _select(writer: Writer, condition: str, first: Value, second: Value, type: T
     if isinstance(first, tuple) or isinstance(second, tuple):
         rows = zip(writer.members(first, type), writer.members(second, type), components(type), strict=True)
         return tuple(_select(writer, condition, *row) for row in rows)
-    text = f"({condition} ? {writer.text(first, type)} : {writer.text(second, type)})"
+    texts = writer.text(first, type), writer.text(second, type)
+    text = writer.dialect.choose(writer.types.name(type), condition, *texts)
     return Text(text, type, plain=False)
 
 
@@ -159,7 +160,8 @@ def _get_at(writer: Writer, node: Node, operands: list[Value]) -> Value:
     index_text, size = writer.text(operands[1], index.type), len(members) + 1
     _check_range(writer, node, index, index_text, size, f"index out of range for {size} members")
     for position in range(size - 2, -1, -1):
-        result = _select(writer, f"{index_text} == {position}", members[position], result, node.type)
+        condition = f"{index_text} == {writer.dialect.position(position, index.type)}"
+        result = _select(writer, condition, members[position], result, node.type)
     return writer.bind(result, node.type)
 
 
@@ -168,9 +170,10 @@ def _set_at(writer: Writer, node: Node, operands: list[Value]) -> Value:
     members = writer.members(operands[0], node.type)
     index_text, size = writer.text(operands[1], index.type), len(members)
     _check_range(writer, node, index, index_text, size, f"index out of range for {size} members")
+    positions = [writer.dialect.position(number, index.type) for number in range(size)]
     parts = [
         _select(writer, f"{index_text} == {position}", operands[2], member, changed.type)
-        for position, member in enumerate(members)
+        for position, member in zip(positions, members, strict=True)
     ]
     return writer.bind(tuple(parts), node.type)
 
@@ -181,11 +184,11 @@ def _check(writer: Writer, node: Node, operands: list[Value]) -> Value:
     return operands[0]
 
 
-def _position(writer: Writer, tensor: TensorReference, operand: Node, value: Value, extent: str) -> tuple[str, str]:
+def position_of(writer: Writer, tensor: TensorReference, operand: Node, value: Value, extent: str) -> tuple[str, str]:
     """The text of an index, and the condition that it is in range."""
     index, bits = writer.text(value, operand.type), 32 if tensor.short and operand.type is i32 else 64
     if bits == 64 and operand.type is not i64 and constant_integer(operand) is None:
-        index = f"({writer.dialect.index}){index}"
+        index = writer.dialect.convert(index, i64)
     return index, f"({writer.dialect.unsigned(bits)}){index} < {extent}"
 
 
@@ -200,7 +203,7 @@ def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
     dimensions = zip(node.operands[1:], operands[1:], tensor.extents, tensor.strides, strict=True)
     for axis, (operand, value, extent, stride) in enumerate(dimensions):
         integer = constant_integer(operand)
-        index, condition = _position(writer, tensor, operand, value, extent)
+        index, condition = position_of(writer, tensor, operand, value, extent)
         is_inside = integer is not None and extent.isdigit() and 0 <= integer < int(extent)
         if writer.checks and not is_inside:
             if (index, extent) not in writer.inside:  # otherwise it has been checked before
@@ -209,26 +212,9 @@ def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
                 writer.inside[index, extent] = condition
             inside.append(writer.inside[index, extent])
         terms.append(index if stride == "1" else f"{index} * {stride}")
-    text = writer.dialect.load_expression(f"{tensor.pointer}[{' + '.join(terms) or 0}]", tensor.element)
+    text = writer.dialect.read(tensor.pointer, " + ".join(terms) or "0", tensor.element)
     if inside:
         text = f"({' && '.join(inside)} ? {text} : {writer.dialect.literal(0, tensor.element)})"
-    return writer.bind(Text(text, node.type, plain=False), node.type)
-
-
-def _lookup_or(writer: Writer, node: Node, operands: list[Value]) -> Value:
-    """A read by computed index; an index out of range reads no memory and gives another value."""
-    tensor = writer.tensor(operands[0], node.operands[0])
-    otherwise = writer.text(operands[1], node.type)
-    inside, terms = [], []
-    for operand, value, extent, stride in zip(
-        node.operands[2:], operands[2:], tensor.extents, tensor.strides, strict=True
-    ):
-        index, condition = _position(writer, tensor, operand, value, extent)
-        inside.append(condition)
-        terms.append(index if stride == "1" else f"{index} * {stride}")
-    text = writer.dialect.load_expression(f"{tensor.pointer}[{' + '.join(terms) or 0}]", tensor.element)
-    if inside:
-        text = f"({' && '.join(inside)} ? {text} : {otherwise})"
     return writer.bind(Text(text, node.type, plain=False), node.type)
 
 
@@ -260,18 +246,17 @@ def _switch(writer: Writer, node: Node, operands: list[Value]) -> Value:
     _check_range(writer, node, node.operands[0], index, len(branches), message)
     if len(branches) == 1:
         return writer.bind(writer.invoke(branches[0], operands[1:]), node.type)
-    heads = [f"{'else ' if number else ''}if ({index} == {number})" for number in range(len(branches) - 1)]
+    positions = [writer.dialect.position(number, node.operands[0].type) for number in range(len(branches) - 1)]
+    heads = [f"{'else ' if number else ''}if ({index} == {position})" for number, position in enumerate(positions)]
     return _branches(writer, node, zip([*heads, "else"], branches, strict=True), operands[1:])
 
 
 def _for_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
     iterations, carried = writer.text(operands[0], node.operands[0].type), node.attribute("carried")
     state = writer.declare(node.type, operands[1 : carried + 1])
-    index, type = writer.name("i"), writer.dialect.index
-    head = f"for ({type} {index} = 0; {index} < {iterations}; ++{index})"
-    if node.attribute("reverse"):
-        head = f"for ({type} {index} = {iterations} - 1; {index} >= 0; --{index})"
-    with writer.block(head):
+    index = writer.name("i")
+    count = writer.dialect.count_down if node.attribute("reverse") else writer.dialect.count_up
+    with writer.block(count(index, iterations)):
         writer.begin_iteration(node, index)
         _emit_iteration(writer, node, index, state, operands[carried + 1 :])
     return state
@@ -281,14 +266,14 @@ def _while_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
     carried, limit = node.attribute("carried"), node.attribute("limit")
     state, captures = writer.declare(node.type, operands[:carried]), operands[carried:]
     index = writer.name("i")
-    with writer.block(f"for ({writer.dialect.index} {index} = 0;; ++{index})"):
+    with writer.block(writer.dialect.count_up(index, None)):
         condition: Function = node.attribute("condition")
         holds = writer.invoke(condition, [*writer.members(state, node.type), *captures])
-        writer.line(f"if (!{writer.text(holds, condition.result_type)}) break;")
+        writer.leave_loop(f"!{writer.text(holds, condition.result_type)}")
         if limit is not None:
             if writer.checks:
                 writer.report(f"{index} >= {limit}", f"the loop ran past its limit of {limit}", node.origin)
-            writer.line(f"if ({index} >= {limit}) break;")
+            writer.leave_loop(f"{index} >= {limit}")
         writer.begin_iteration(node, index)
         _emit_iteration(writer, node, index, state, captures)
     return state
@@ -312,7 +297,6 @@ RULES: dict[str, Rule] = {
     "detach": lambda writer, node, operands: operands[0],
     "check": _check,
     "lookup": _lookup,
-    "lookup_or": _lookup_or,
     "call": _call,
     "cond": _cond,
     "switch": _switch,

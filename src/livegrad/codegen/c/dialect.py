@@ -1,13 +1,14 @@
-"""Dialects of C: names of types, constants, constructors and function qualifiers.
+"""Dialects of C: names of types, constants, constructors, function qualifiers and statements.
 
-All dialects share the syntax that the emitter writes, and differ only in the fields of `Dialect`.
-`codegen/cuda/kernel_values.py` defines another dialect for the kernels of plans: CUDA C with its own support library.
+The emitter writes every declaration, conversion and choice through a method of `Dialect`. OpenCL C and CUDA C differ
+only in its fields; the languages of shaders (`shader_dialects.py`) have a subclass each. The kernels of plans have a
+dialect too, in `codegen/cuda/kernel_values.py`: CUDA C with its own support library.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from livegrad.diagnostics import CompileError
 from livegrad.ir.bfloat16 import narrow
-from livegrad.ir.types import Scalar, bf16
+from livegrad.ir.types import Scalar, Type, bf16
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,11 @@ class Dialect:
     casts: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by source and target, where C has none
     double_pragma: str = ""
     kernel_pragma: str = ""  # makes kernels round like the reference
+    needs_braces: bool = False  # whether a branch of one statement needs braces
+    is_complete: bool = False  # whether `overrides` lists all ops that have code, and op records are not read
+    helpers: Mapping[str, Mapping[str, str]] | None = None  # by kind of scalar; None: those of C
+    words: Mapping[str, str] = field(default_factory=dict)  # what else the texts of helpers mention; {T} is the type
+    prelude: Mapping[str, str] = field(default_factory=dict)  # functions without an op, by how their calls begin
 
     def scalar(self, type: Scalar) -> str:
         """The C type of a scalar.
@@ -66,6 +72,56 @@ class Dialect:
     def unsigned(self, bits: int) -> str:
         """The unsigned integer type, which wraps round."""
         return self.scalars[f"u{bits}"]
+
+    def declare(self, type: str, name: str, value: str | None = None, *, constant: bool = False) -> str:
+        """The declaration of a local name; without a value, of a variable that is assigned later.
+
+        >>> OPENCL.declare("float", "v0", "x", constant=True), OPENCL.declare("int", "c1")
+        ('const float v0 = x;', 'int c1;')
+        """
+        return f"{'const ' if constant else ''}{type} {name}{'' if value is None else f' = {value}'};"
+
+    def choose(self, type: str, condition: str, first: str, second: str) -> str:
+        """The first value where the condition holds, and the second elsewhere."""
+        return f"({condition} ? {first} : {second})"
+
+    def convert(self, value: str, type: Scalar) -> str:
+        """A value as another scalar type."""
+        return f"({value} != 0)" if type.kind == "bool" else f"(({self.scalar(type)}){value})"
+
+    def vector(self, element: Scalar, size: int) -> str:
+        """The name of a vector type."""
+        return f"{self.vector_stems[element.name]}{size}"
+
+    def position(self, value: int, type: Type) -> str:
+        """A constant that is compared with an index of some type."""
+        return str(value)
+
+    def count_up(self, index: str, count: str | None) -> str:
+        """The head of a loop over the integers from 0; without a count, of one without end."""
+        return f"for ({self.index} {index} = 0;{'' if count is None else f' {index} < {count}'}; ++{index})"
+
+    def count_down(self, index: str, count: str) -> str:
+        """The head of a loop over the integers from `count - 1` down to 0."""
+        return f"for ({self.index} {index} = {count} - 1; {index} >= 0; --{index})"
+
+    def function_head(self, result: str, name: str, parameters: Sequence[tuple[str, str]]) -> str:
+        """The head of a function; parameters are pairs of type and name."""
+        listed = ", ".join(f"{type} {parameter}" for type, parameter in parameters)
+        return f"{self.function_prefix}{result} {name}({listed or 'void'})"
+
+    def struct(self, name: str, members: Sequence[tuple[str, str]]) -> str:
+        """The declaration of a struct; members are pairs of type and name."""
+        listed = " ".join(f"{type} {member};" for type, member in members)
+        return f"typedef struct {{ {listed} }} {name};"
+
+    def table(self, element: Scalar) -> str:
+        """The type of a table of elements that a function reads by index."""
+        return self.pointer.format(type=f"const {self.in_memory(element)}")
+
+    def read(self, table: str, index: str, element: Scalar) -> str:
+        """The element of a table at an index."""
+        return self.load_expression(f"{table}[{index}]", element)
 
     def in_memory(self, type: Scalar) -> str:
         """The C type of an element in memory."""

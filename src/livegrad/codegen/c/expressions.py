@@ -66,19 +66,21 @@ def _template(op: Op, scalar: Scalar) -> str | None:
 def _dialect_template(dialect: Dialect, op: Op, scalar: Scalar) -> str | None:
     """The template in a dialect, with the name of its function for a scalar type."""
     override = dialect.overrides.get((op.name, scalar.name))
-    text = override or _template(op, scalar)
+    text = override or (None if dialect.is_complete else _template(op, scalar))
     call = None if text is None else _CALL.fullmatch(text)
     if text is None or call is None:
         return text
     name, operands = call.groups()
     if name.startswith("lg_"):
-        return f"{name}_{scalar.name}{operands}" if has_helper(name, scalar) else override
-    return text if scalar.bits == 64 else f"{name}{dialect.float_suffix}{operands}"
+        return f"{name}_{scalar.name}{operands}" if has_helper(dialect, name, scalar) else override
+    return text if scalar.bits == 64 or dialect.is_complete else f"{name}{dialect.float_suffix}{operands}"
 
 
 def has_expression(dialect: Dialect, node: Node) -> bool:
     """Whether an elementwise op is one C expression; otherwise it must be expanded."""
     scalar = scalar_of(node.operands[-1].type) if node.operands else None
+    if node.op.name == "select":
+        return True
     return scalar is not None and (node.op.name == "cast" or _dialect_template(dialect, node.op, scalar) is not None)
 
 
@@ -107,9 +109,12 @@ def takes_whole_vectors(types: Types, node: Node) -> bool:
     kinds = {operand.type for operand in node.operands}
     if not types.dialect.whole_vectors or kinds != {node.type} or not types.is_vector(node.type):
         return False
-    scalar, call = scalar_of(node.type), _CALL.fullmatch(node.op.code or "")
+    scalar = scalar_of(node.type)
+    if scalar is None or scalar.kind != "float":
+        return False
+    call = _CALL.fullmatch(_dialect_template(types.dialect, node.op, scalar) or "")
     is_call = call is not None and not call[1].startswith("lg_")
-    return scalar is not None and scalar.kind == "float" and (node.op.name in _SAME_FOR_FLOATS or is_call)
+    return node.op.name in _SAME_FOR_FLOATS or is_call
 
 
 # --- casts -----------------------------------------------------------------------------------------------------------
@@ -123,7 +128,7 @@ def cast(dialect: Dialect, text: str, source: Scalar, target: Scalar) -> str:
         return dialect.casts[source.name, target.name].format(text)
     if bf16 in (source, target) or "complex" in (source.kind, target.kind):
         raise CompileError(f"{dialect.name} cannot convert {source} to {target}", help="cast to f32 first")
-    return f"({text} != 0)" if target.kind == "bool" else f"(({dialect.scalar(target)}){text})"
+    return dialect.convert(text, target)
 
 
 def fits(dialect: Dialect, text: str, source: Scalar, target: Scalar) -> str | None:

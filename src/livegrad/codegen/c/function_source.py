@@ -7,7 +7,7 @@ functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from livegrad.codegen.c.aggregates import Types
@@ -64,16 +64,30 @@ def kernel_source(
 
 
 class Source:
-    """The text of a function and of the functions that it calls, callees first."""
+    """The text of a function and of the functions that it calls, callees first.
 
-    def __init__(self, function: Function, dialect: Dialect, *, checked: bool) -> None:
+    The text has `others` too, which share what they call. No function has a name in `reserved`.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        dialect: Dialect,
+        *,
+        checked: bool,
+        others: Sequence[Function] = (),
+        reserved: Iterable[str] = (),
+    ) -> None:
         self.dialect = dialect
         self.types = Types(dialect)
         self.checked = checked
         self.sites: list[Site] = []
         self.names: dict[Function, str] = {}
+        self.operations: dict[Function, int] = {}  # how many nodes each has when all calls are inlined
         self.failing: set[Function] = set()  # functions that may fail, which take a pointer to the status
         self.root = lower(function, SOURCE)
+        self.others = tuple(lower(other, SOURCE) for other in others)
+        self.reserved = frozenset(reserved)
         self.bodies: list[str] = []
         for inner, expanded in self._expand_functions():
             self.names[inner] = self._unused_name(identifier(inner.name))
@@ -81,11 +95,15 @@ class Source:
             if checked and (checks or any(callee in self.failing for callee in functions_in(expanded))):
                 self.failing.add(inner)
             self.bodies.append(FunctionWriter(self, inner, expanded).write(self.names[inner]))
+            nodes = nodes_of(expanded)
+            self.operations[inner] = len(nodes) + sum(
+                self.operations[each] for node in nodes for each in node.functions
+            )
 
     def _expand_functions(self) -> Iterator[tuple[Function, Function]]:
         """All functions, callees first, with their expanded bodies; an expansion may call further functions."""
         expanded: dict[Function, Function] = {}
-        pending = [(self.root, False)]
+        pending = [(root, False) for root in reversed((self.root, *self.others))]
         while pending:
             function, ready = pending.pop()
             if ready:
@@ -97,17 +115,19 @@ class Source:
 
     def _unused_name(self, base: str) -> str:
         name, suffix = base, 1
-        used = set(self.names.values())
+        used = {*self.names.values(), *self.reserved}
         while name in used:
             suffix += 1
-            name = f"{base}_{suffix}"
+            name = f"{base.rstrip('_')}_{suffix}"  # GLSL reserves two underscores in a row
         return name
 
     def text(self) -> str:
         bodies = "\n".join(self.bodies)
         pragma = [self.dialect.double_pragma] if "double" in bodies and self.dialect.double_pragma else []
         helpers = [f"{text}\n" for text in helper_functions(bodies, self.dialect)]
-        return "\n".join([*pragma, *self.types.declarations, *helpers, bodies])
+        calls = "".join([*helpers, bodies])
+        prelude = [definition for call, definition in self.dialect.prelude.items() if call in calls]
+        return "\n".join([*pragma, *self.types.declarations, *prelude, *helpers, bodies])
 
     def call(self, function: Function, arguments: list[str]) -> str:
         """A call of one of the functions; a function that may fail also takes the status."""

@@ -1,4 +1,7 @@
-"""C identifiers for user functions, without collisions with keywords, library functions and generated names."""
+"""Identifiers for user functions, without collisions with keywords, library functions and generated names.
+
+One set of reserved words serves all dialects, so a function has the same name in each.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,29 @@ _FUNCTIONS = """
     nearbyint lrint llrint lround llround labs llabs finite isunordered malloc free memcpy memset assert clock
     threadIdx blockIdx blockDim gridDim warpSize dim3 surface texture
 """
+_GLSL = """
+    attribute uniform varying layout centroid flat smooth in out inout discard invariant precise precision lowp mediump
+    highp coherent resource atomic_uint noperspective patch sample subroutine superp input output hvec2 fixed common
+    partition active filter buffer shared readonly writeonly inverse transpose determinant outerProduct matrixCompMult
+    inversesqrt roundEven mod intBitsToFloat uintBitsToFloat floatBitsToInt floatBitsToUint texture texelFetch
+    textureSize textureLod textureGrad dFdx dFdy fwidth faceforward reflect refract lessThan lessThanEqual greaterThan
+    greaterThanEqual equal notEqual packSnorm2x16 sampler2D isampler2D usampler2D sampler3D samplerCube
+"""
+_WGSL = """
+    alias array atomic bitcast const_assert continuing diagnostic enable fallthrough fn let loop mat2x2 override ptr
+    requires sampler texture_2d var vec2 vec3 vec4 f16 f32 i32 u32 workgroup storage_barrier NULL Self abstract as async
+    await become binding_array cast co_await crate debugger delegate demote do dynamic_cast final finally from get goto
+    handle impl implements import instanceof interface is item lowp macro macro_rules match meta mod module move mut
+    native nil noncoherent null of package pass pixelfragment ref regardless self set snorm static std super target
+    trait type unless unorm unsafe use wgsl where with yield absf arrayLength fma inverseSqrt saturate textureLoad
+    workgroupBarrier quantizeToF16 dpdx dpdy countOneBits firstLeadingBit reverseBits extractBits insertBits
+"""
 _GENERATED = "evaluate i count value status"  # names in the kernel around a function
-_RESERVED = frozenset((_KEYWORDS + _FUNCTIONS + _GENERATED).split())
+_RESERVED = frozenset((_KEYWORDS + _FUNCTIONS + _GLSL + _WGSL + _GENERATED).split())
 # Vector types of both languages, and the names of values in generated code.
-_PATTERN = re.compile(r"(?:make_)?u?(?:char|short|int|long|longlong|float|double|half)\d+|[a-z]\d+")
+_PATTERN = re.compile(
+    r"(?:make_)?u?(?:char|short|int|long|longlong|float|double|half)\d+|[a-z]\d+|[biud]?(?:vec|mat)\d\w*"
+)
 
 
 def identifier(name: str) -> str:
@@ -38,8 +60,9 @@ def identifier(name: str) -> str:
     >>> identifier("my gyroid.bwd"), identifier("2d"), identifier("mix"), identifier("sinf"), identifier("v0")
     ('my_gyroid_bwd', '_2d', 'mix_', 'sinf_', 'v0_')
     """
-    text = re.sub(r"[^0-9A-Za-z_]", "_", name) or "_"
+    text = re.sub(r"_{2,}", "_", re.sub(r"[^0-9A-Za-z_]", "_", name)) or "_"  # GLSL reserves two underscores in a row
     if text[0].isdigit():
         return f"_{text}"
     collides = text in _RESERVED or (text.endswith("f") and text[:-1] in _RESERVED) or _PATTERN.fullmatch(text)
-    return f"{text}_" if collides or text.startswith(("lg_", "__", "cl_", "CL_")) else text
+    starts = ("lg_", "cl_", "CL_", "gl_")
+    return f"{text}_" if collides or text == "_" or text.startswith(starts) else text

@@ -57,10 +57,15 @@ class Writer(ABC):
             yield
         self.line("}")
 
+    def leave_loop(self, condition: str) -> None:
+        """Emits the end of a loop under a condition."""
+        statement = "{ break; }" if self.dialect.needs_braces else "break;"
+        self.line(f"if ({condition}) {statement}")
+
     def value(self, expression: str, type: Type, prefix: str = "v") -> Text:
         """Assigns an expression to a new name."""
         name = self.name(prefix)
-        self.line(f"const {self.types.name(type)} {name} = {expression};")
+        self.line(self.dialect.declare(self.types.name(type), name, expression, constant=True))
         return Text(name, type)
 
     def condition(self, expression: str) -> str:

@@ -10,9 +10,9 @@ from livegrad.codegen.c.body import RULES, write_node
 from livegrad.codegen.c.line_writer import Writer
 from livegrad.codegen.c.operands import Text, Value
 from livegrad.codegen.check_sites import Site
-from livegrad.diagnostics import SourceLocation
+from livegrad.diagnostics import CompileError, SourceLocation
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Type
+from livegrad.ir.types import Type, components
 from livegrad.ir.walk import nodes_of
 
 if TYPE_CHECKING:
@@ -33,19 +33,33 @@ class FunctionWriter(Writer):
     def write(self, name: str) -> str:
         """The C function, under the given name."""
         function, types = self.expanded, self.types
-        parameters = [f"{types.name(p.type)} p{index}" for index, p in enumerate(function.parameters)]
+        parameters = [(types.name(p.type), f"p{index}") for index, p in enumerate(function.parameters)]
         if self.checks:
-            parameters.append("int* status")
+            parameters.append(("int*", "status"))
         values: dict[Node, Value] = {p: Text(f"p{index}", p.type) for index, p in enumerate(function.parameters)}
         for node in nodes_of(function):
             if node not in values:
                 self._is_returned = node in self._only_returned
-                values[node] = write_node(self, node, [values[operand] for operand in node.operands], RULES)
+                values[node] = self._write(node, [values[operand] for operand in node.operands])
         results = tuple(values[result] for result in function.results)
         returned = self.text(results[0] if len(results) == 1 else results, function.result_type)
-        head = f"{self.dialect.function_prefix}{types.name(function.result_type)} {name}"
-        head = f"{head}({', '.join(parameters) or 'void'})"
+        head = self.dialect.function_head(types.name(function.result_type), name, parameters)
         return "\n".join([head, "{", *self.lines, f"    return {returned};", "}", ""])
+
+    def _write(self, node: Node, operands: list[Value]) -> Value:
+        try:
+            return write_node(self, node, operands, RULES)
+        except CompileError as error:
+            if error.where is None:
+                error.move_to(node.origin)
+            raise
+
+    def expression(self, node: Node, operands: Sequence[str]) -> str:
+        """One component of an elementwise op; a choice is not the same expression in all dialects."""
+        if node.op.name != "select":
+            return super().expression(node, operands)
+        type = node.type if self.takes_whole(node) else (components(node.type) or (node.type,))[0]
+        return self.dialect.choose(self.types.name(type), *operands)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
@@ -54,7 +68,8 @@ class FunctionWriter(Writer):
         with super().block(head):
             yield
         first, *inside, _ = self.lines[start:]
-        if len(inside) == 1 and not inside[0].lstrip().startswith(("if", "for", "const")):
+        is_declaration = ("if", "for", "const")
+        if len(inside) == 1 and not self.dialect.needs_braces and not inside[0].lstrip().startswith(is_declaration):
             self.lines[start:] = [first.removesuffix("{") + inside[0].lstrip()]
 
     def bind(self, value: Value, type: Type) -> Value:
@@ -70,8 +85,8 @@ class FunctionWriter(Writer):
 
     def declare(self, type: Type, initial: Sequence[Value] | None = None) -> Text:
         name = self.name("c" if initial is None else "s")
-        contents = "" if initial is None else f" = {self.text(tuple(initial), type)}"
-        self.line(f"{self.types.name(type)} {name}{contents};")
+        value = None if initial is None else self.text(tuple(initial), type)
+        self.line(self.dialect.declare(self.types.name(type), name, value))
         return Text(name, type)
 
     def assign(self, target: Value, value: Value, type: Type) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from livegrad.codegen.c.body import needs_expansion
 from livegrad.codegen.cuda.kernel_values import KERNELS
 from livegrad.ir.node import Node
+from livegrad.ops.indexing import lookup_or
 from livegrad.ops.linalg import matmul
 from livegrad.schedule.target import Target
 
 
 def _lacks_code(node: Node) -> bool:
-    return needs_expansion(node, KERNELS)
+    return node.op is not lookup_or and needs_expansion(node, KERNELS)
 
 
 def _reads_permuted(node: Node, operand: Node) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from livegrad.codegen.c.aggregates import Types
-from livegrad.codegen.c.body import RULES, write_node
+from livegrad.codegen.c.body import RULES, position_of, write_node
 from livegrad.codegen.c.line_writer import Writer
 from livegrad.codegen.c.operands import TapeReference, Text, Value, leaves_of, rebuild_value
 from livegrad.codegen.check_sites import Site
@@ -24,7 +24,26 @@ from livegrad.ir.types import Scalar, Tape, Type, components
 
 # After these ops, an error in the last bit of a quotient becomes an error of one.
 _ROUNDING_OPS = frozenset({"floor", "ceil", "trunc", "round", "fract"})
-_RULES = {**RULES, **device_tapes.RULES}
+
+
+def _lookup_or(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    """A read by computed index; an index out of range reads no memory and gives another value."""
+    tensor = writer.tensor(operands[0], node.operands[0])
+    otherwise = writer.text(operands[1], node.type)
+    inside, terms = [], []
+    for operand, value, extent, stride in zip(
+        node.operands[2:], operands[2:], tensor.extents, tensor.strides, strict=True
+    ):
+        index, condition = position_of(writer, tensor, operand, value, extent)
+        inside.append(condition)
+        terms.append(index if stride == "1" else f"{index} * {stride}")
+    text = writer.dialect.read(tensor.pointer, " + ".join(terms) or "0", tensor.element)
+    if inside:
+        text = f"({' && '.join(inside)} ? {text} : {otherwise})"
+    return writer.bind(Text(text, node.type, plain=False), node.type)
+
+
+_RULES = {**RULES, **device_tapes.RULES, "lookup_or": _lookup_or}
 
 
 class KernelWriter(Writer):
