@@ -90,7 +90,8 @@ def _expand_short_sums(function: Function) -> Function:
     for node in nodes_of(function):
         if node.op is reduce and node not in function.results and all(user.op.elementwise for user in users[node]):
             (terms,), axes = node.operands, node.attribute("axes")
-            if _is_unrolled(terms) and 2 <= prod(sizes(terms)[axis] for axis in axes) <= _LONGEST:
+            is_short = 2 <= prod(sizes(terms)[axis] for axis in axes) <= _LONGEST
+            if is_short and _is_unrolled(terms) and _repeats(terms):
                 replacements[node] = _combine(node, axes)
     return _replace(function, replacements)
 
@@ -121,6 +122,13 @@ def _is_unrolled(terms: Node) -> bool:
     if not terms.op.elementwise or not isinstance(terms.type, Tensor) or terms.type.element not in (f32, f64):
         return False
     return 0 not in sizes(terms) and len(toposort([terms], lambda node: not _is_fused(node))) <= _MAX_NODES
+
+
+def _repeats(terms: Node) -> bool:
+    """Whether an expression repeats tensors, as in pairs; short rows of stored tensors have kernels of their own."""
+    inner = toposort([terms], lambda node: not _is_fused(node))
+    repeated = [node.operands[0] for node in inner if node.op is broadcast]
+    return any(isinstance(source.type, Tensor) and prod(sizes(source)) > 1 for source in repeated)
 
 
 def _is_fused(node: Node) -> bool:
