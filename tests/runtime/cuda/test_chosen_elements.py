@@ -12,12 +12,14 @@ import pytest
 import livegrad as lg
 from livegrad import ops
 from livegrad.codegen.cuda.cuda_target import CUDA
+from livegrad.codegen.cuda.launch import bind, reciprocal_of
 from livegrad.compiler import compile_plan
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Tensor, f32
+from livegrad.ir.types import Tensor, f32, i64
 from livegrad.ir.walk import nodes_of
+from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import sizes
 from livegrad.runtime.cuda import CudaFunction
 from livegrad.runtime.reference import evaluate
@@ -153,3 +155,34 @@ def test_nested_concatenations_do_not_multiply_without_limit() -> None:
 
     steps = kernels_of(compile_plan(trace(spread, Tensor(f32, (64, 64))), CUDA))
     assert max(len(nodes_of(stage.body)) for step in steps for stage in step.kernel.stages) < 200
+
+
+def test_positions_in_range_by_the_sizes_need_no_check() -> None:
+    def gathered(table: Any, rows: Any) -> Any:
+        return wrap(table)[wrap(rows)] * 2.0
+
+    function = trace(lambda table, rows: gathered(table, rows).node, Tensor(f32, (50, 8)), Tensor(i64, (20,)))
+    (step,) = kernels_of(compile_plan(function, CUDA))
+    nest = bind(step, compile_plan(function, CUDA), True, CUDA).nest
+    (read,) = [node for node in nodes_of(nest.kernel.stages[0].body) if node.op is lookup]
+    assert read.attribute("in_range") == (1,), "the row may be out of range, the column cannot"
+    table, rows = np.arange(400, dtype=np.float32).reshape(50, 8), np.array([*range(19), 50])
+    with simulated():
+        compiled = CudaFunction(function)
+        with pytest.raises(lg.LivegradError, match="index out of range for axis 0"):
+            compiled(table, rows)
+        np.testing.assert_array_equal(compiled(table, rows - 1), 2.0 * table[rows - 1])
+
+
+def test_quotients_are_exact_for_all_numbers_that_indices_reach() -> None:
+    choose = random.Random(0)
+    powers = [1 << bits for bits in range(1, 31)]
+    divisors = [*range(2, 200), *powers, *(power - 1 for power in powers[1:]), *(power + 1 for power in powers)]
+    for divisor in divisors + [choose.randrange(2, 1 << 31) for _ in range(2000)]:
+        reciprocal = reciprocal_of(divisor)
+        factor, shift = reciprocal & 0xFFFFFFFF, reciprocal >> 32
+        most = ((1 << 31) - 1) // divisor
+        multiples = [divisor * choose.randint(1, max(1, most)) for _ in range(20)]
+        for number in [0, 1, (1 << 31) - 1, *multiples, *(multiple - 1 for multiple in multiples)]:
+            if number < 1 << 31:
+                assert (number * factor >> 32) >> (shift - 1) == number // divisor

@@ -199,12 +199,13 @@ def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
         raise CompileError(
             f"{writer.dialect.name} supports only reads of single elements of tensors", where=node.origin
         )
-    inside, terms = [], []
+    inside, terms, proved = [], [], dict(node.attributes).get("in_range", ())
     dimensions = zip(node.operands[1:], operands[1:], tensor.extents, tensor.strides, strict=True)
     for axis, (operand, value, extent, stride) in enumerate(dimensions):
         integer = constant_integer(operand)
         index, condition = position_of(writer, tensor, operand, value, extent)
         is_inside = integer is not None and extent.isdigit() and 0 <= integer < int(extent)
+        is_inside = is_inside or axis in proved
         if writer.checks and not is_inside:
             if (index, extent) not in writer.inside:  # otherwise it has been checked before
                 condition = writer.condition(condition)

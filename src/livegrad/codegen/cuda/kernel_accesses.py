@@ -45,9 +45,12 @@ class KernelAccesses:
                 self.writer.line(f"const row_index {names[0]} = {rest};")
                 break
             extent = f"(row_index){self.slot(extents[position])}"
-            self.writer.line(f"const row_index {names[position]} = {rest} % {extent};")
             following = self.writer.name("rest")
-            self.writer.line(f"const row_index {following} = {rest} / {extent};")
+            quotient = f"{rest} / {extent}"
+            if self.nest.index == "int":  # a product instead of some twenty instructions
+                quotient = f"lg_quotient({rest}, {self.slot(f'{extents[position]}_reciprocal')})"
+            self.writer.line(f"const row_index {following} = {quotient};")
+            self.writer.line(f"const row_index {names[position]} = {rest} - {following} * {extent};")
             rest = following
 
     def declare_registers(self) -> None:

@@ -79,6 +79,8 @@ def _argument_slots(nest: LoopNest, plan: Plan) -> dict[str, int | ArgumentSlot]
     slots["chunk"] = step.chunk
     slots |= {f"domain{d}": size for d, size in enumerate(domain)}
     slots |= {f"inner{d}": size for d, size in enumerate(inner)}
+    slots |= {f"domain{d}_reciprocal": reciprocal_of(size) for d, size in enumerate(domain)}
+    slots |= {f"inner{d}_reciprocal": reciprocal_of(size) for d, size in enumerate(inner)}
     roles = [f"read{n}" for n in range(len(step.reads))] + [f"output{n}" for n in range(len(step.outputs))]
     for role, view, view_strides in zip(roles, (*step.reads, *step.outputs), strides, strict=True):
         slots[role] = buffer_slot(view.buffer, plan, view.offset)
@@ -91,6 +93,19 @@ def _argument_slots(nest: LoopNest, plan: Plan) -> dict[str, int | ArgumentSlot]
         slot = buffer_slot(view.buffer, plan, view.offset)
         slots[f"uniform{number}"] = ArgumentSlot("value", slot.buffer) if by_value else slot
     return slots
+
+
+def reciprocal_of(divisor: int) -> int:
+    """A factor of 32 bits and, above it, the shift by which their products are quotients of numbers below 2³¹.
+
+    >>> reciprocal = reciprocal_of(7)
+    >>> (1_000_000 * (reciprocal & 0xFFFFFFFF) >> 32) >> ((reciprocal >> 32) - 1), 1_000_000 // 7
+    (142857, 142857)
+    """
+    if not 2 <= divisor < 1 << 31:
+        return 0  # the quotient by one is the number itself; longer extents are divided with 64 bits
+    shift = (divisor - 1).bit_length()
+    return shift << 32 | -(-(1 << (31 + shift)) // divisor)
 
 
 def slot_value(array: np.ndarray[Any, Any]) -> int:

@@ -27,6 +27,13 @@ __device__ inline unsigned short lg_to_bfloat(float value)
 
 template<class T> __device__ inline T lg_fresh(const T* place) { return *(const volatile T*)place; }
 
+// The quotient of a number below 2^31 by a divisor, given `reciprocal_of` the divisor.
+__device__ inline int lg_quotient(int number, long long reciprocal)
+{
+    const unsigned int factor = (unsigned int)reciprocal, shift = (unsigned int)(reciprocal >> 32);
+    return shift == 0 ? number : (int)((unsigned int)(((unsigned long long)number * factor) >> 32) >> (shift - 1));
+}
+
 // The lowest element of a thread that has failed, and its check: written once, at the end, so that loads do not wait.
 __device__ inline void lg_note(unsigned long long* failed, long long element, unsigned int site)
 {

@@ -1,7 +1,8 @@
 """The loop pass `narrow_positions`: 32-bit arithmetic for the positions of reads by computed index.
 
 For devices, whose 64-bit integer arithmetic takes several instructions. `choose_index_width` has checked that all
-offsets fit; this pass narrows each position whose range, with all intermediate results, fits as well.
+offsets fit; this pass narrows each position whose range, with all intermediate results, fits as well. Positions that
+are in range by the sizes of the kernel need no check.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ def narrow_positions(nest: LoopNest) -> LoopNest:
 def _narrow_stage(nest: LoopNest, stage: Stage) -> Stage:
     sizes = (*nest.dimensions.domain, *nest.dimensions.inner)
     leading = len(stage.body.parameters) - len(stage.sources)
-    arguments = zip(stage.body.parameters[leading:], stage.sources, strict=True)
-    positions = _Positions({node: source.number for node, source in arguments if source.kind == "index"}, sizes)
+    sources = dict(zip(stage.body.parameters[leading:], stage.sources, strict=True))
+    positions = _Positions({node: s.number for node, s in sources.items() if s.kind == "index"}, sizes)
+    buffers = nest.step.indexed_buffers
+    shapes = {node: buffers[s.number].shape for node, s in sources.items() if s.kind == "indexed"}
 
     def narrow(node: Node) -> Node | None:
         if node.op in _COMPARISONS:
@@ -46,16 +49,23 @@ def _narrow_stage(nest: LoopNest, stage: Stage) -> Stage:
         if node.op not in (lookup, lookup_or):
             return None
         first = 1 if node.op is lookup else 2  # the tensor, and the value for elements out of bounds
-        short = [positions.short(operand) for operand in node.operands[first:]]
-        kept = [old if new is None else new for old, new in zip(node.operands[first:], short, strict=True)]
-        return rebuild(node, (*node.operands[:first], *kept))
+        given = node.operands[first:]
+        short = [positions.short(operand) for operand in given]
+        kept = [old if new is None else new for old, new in zip(given, short, strict=True)]
+        rebuilt = rebuild(node, (*node.operands[:first], *kept))
+        shape = shapes.get(node.operands[0])
+        if node.op is lookup_or or shape is None:
+            return rebuilt
+        known = dict(node.attributes).get("in_range", ())
+        proved = [axis for axis, at in enumerate(given) if axis in known or positions.is_inside(at, shape[axis])]
+        return lookup(*rebuilt.operands, in_range=tuple(proved)) if proved else rebuilt
 
     results = rewrite(stage.body.results, narrow)
-    if not positions.indices:
+    if results == stage.body.results:
         return stage
     parameters = (*stage.body.parameters, *positions.indices.values())
-    sources = (*stage.sources, *[Source("index", number) for number in positions.indices])
-    return replace(stage, body=make_function(stage.body.name, parameters, results), sources=sources)
+    numbers = [Source("index", number) for number in positions.indices]
+    return replace(stage, body=make_function(stage.body.name, parameters, results), sources=(*stage.sources, *numbers))
 
 
 @dataclass
@@ -72,6 +82,11 @@ class _Positions:
         if node not in self._known:
             self._known[node] = self._build(node, depth) if depth else None
         return self._known[node]
+
+    def is_inside(self, node: Node, extent: int) -> bool:
+        """Whether a position is in range at every point of the kernel."""
+        found = range_of(node, self._ranges)
+        return found is not None and found[0] >= 0 and found[1] < extent
 
     def _build(self, node: Node, depth: int) -> Node | None:
         number = self.numbers.get(node)
