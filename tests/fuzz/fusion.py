@@ -17,8 +17,8 @@ from livegrad.ir.node import Function
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.schedule.materialise import is_storable
 from livegrad.schedule.plan import Plan
+from livegrad.schedule.step_kinds import is_storable
 from livegrad.tensors.handle import wrap
 from livegrad.tensors.tracing import close, placeholders
 from tests.fuzz import (  # noqa: F401  register what programs are made of

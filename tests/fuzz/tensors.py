@@ -12,7 +12,7 @@ import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 import livegrad as lg
-from livegrad.schedule import materialise
+from livegrad.schedule import step_kinds
 from tests.fuzz import operations, operations_folding, operations_updates  # noqa: F401  register what programs are made of
 from tests.fuzz.jax_by_numpy import evaluate
 from tests.fuzz.programs import Livegrad, Program, random_program
@@ -170,10 +170,10 @@ def run_one(seed: int, check_rules: bool = False) -> Mapping[str, int]:
     ]
     directions = [np.asarray(numbers.normal(size=a.shape), a.dtype) for a in program.arguments]
     # Half of the programs write slices of small tensors as those of large ones are written.
-    few = materialise._SMALL_TENSOR if seed % 8 < 4 else 0
+    few = step_kinds._SMALL_TENSOR if seed % 8 < 4 else 0
     try:
         expected = _by_jax(program, points, directions, numbers, check_rules)
-        with mock.patch.object(materialise, "_SMALL_TENSOR", few):
+        with mock.patch.object(step_kinds, "_SMALL_TENSOR", few):
             counts = _compare(program, points, directions, expected, seed)
     except AssertionError as error:
         raise AssertionError(f"seed {seed}: {error}\n{program}") from None

@@ -14,8 +14,9 @@ from livegrad.ir.types import Scalar
 from livegrad.ops.conversion import complex_parts, from_parts
 from livegrad.ops.movement import reshape
 from livegrad.schedule.fuse import Group
-from livegrad.schedule.materialise import ForcedKinds, Roots, is_memory_view, is_storable, root_kind
+from livegrad.schedule.materialise import ForcedKinds, Roots
 from livegrad.schedule.plan import Buffer, Lifetime, ObjectSlot, Plan, RowChain, Slot, Step, describe_steps, storage
+from livegrad.schedule.step_kinds import is_memory_view, is_storable, root_kind
 from livegrad.schedule.target import Target
 from livegrad.schedule.work import Trials
 

@@ -14,7 +14,7 @@ from livegrad.ops.comparison import equal, greater, greater_equal, less, less_eq
 from livegrad.ops.elementwise import add, mul, sub
 from livegrad.ops.movement import broadcast, flip, pad, permute, reshape, slice_
 from livegrad.ops.reduction import cumulative, reduce
-from livegrad.schedule.materialise import root_kind
+from livegrad.schedule.step_kinds import root_kind
 
 _COMPARISONS = frozenset((equal, not_equal, less, less_equal, greater, greater_equal))
 _MOVES = frozenset((broadcast, permute, reshape, slice_, flip, pad))

@@ -17,8 +17,9 @@ from livegrad.ops.control import map_domain
 from livegrad.ops.movement import broadcast, permute, sizes, slice_
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.schedule.loops.cost_model import FEW_ROWS, FOLDED_LANES, LONG_COLUMNS, LONG_ROW
-from livegrad.schedule.materialise import GroupKind, Roots, map_result, root_kind
+from livegrad.schedule.materialise import Roots
 from livegrad.schedule.space import Space, space_over
+from livegrad.schedule.step_kinds import GroupKind, map_result, root_kind
 
 # A value that several kernels need is recomputed in each if it costs less than this, and stored otherwise.
 CHEAP_TO_RECOMPUTE = 6.0

@@ -34,18 +34,17 @@ from livegrad.schedule.kernels import build_kernel_steps
 from livegrad.schedule.loop_rows import build_row_loop
 from livegrad.schedule.loop_steps import build_loop
 from livegrad.schedule.materialise import (
-    GroupKind,
     find_chain_cuts,
     find_forced_kinds,
     find_roots,
     is_generated,
-    is_storable,
     stored_operand,
 )
 from livegrad.schedule.order_for_memory import sort_for_memory
 from livegrad.schedule.partial_updates import find_partial_updates, readers_before_writes
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, RowChain, Step
 from livegrad.schedule.special import build_copy, build_placements, build_scan
+from livegrad.schedule.step_kinds import GroupKind, is_storable
 from livegrad.schedule.tile_row_chains import find_row_chains
 from livegrad.schedule.verify import verify_order, verify_sharing, verify_views
 from livegrad.schedule.work import TrialBuffers, Trials

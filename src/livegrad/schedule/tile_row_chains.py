@@ -18,8 +18,8 @@ from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.conversion import cast
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
-from livegrad.schedule.materialise import CONTROL
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, RowChain, Step, View, element_range
+from livegrad.schedule.step_kinds import CONTROL
 
 _MOST_DEFERRED = 4  # deferred steps keep their operands alive
 

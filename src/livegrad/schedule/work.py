@@ -15,9 +15,10 @@ from livegrad.ops.control import component_shape
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.schedule.expression import Expressions, Memory, NotAligned
 from livegrad.schedule.fuse import Group, is_reducing, space_of
-from livegrad.schedule.materialise import Roots, is_storable, map_result
+from livegrad.schedule.materialise import Roots
 from livegrad.schedule.plan import Buffer, storage
 from livegrad.schedule.space import Space
+from livegrad.schedule.step_kinds import is_storable, map_result
 
 
 def is_row_level(root: Node, group: Group) -> bool:

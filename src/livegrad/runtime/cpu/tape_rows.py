@@ -16,8 +16,8 @@ from livegrad.ir.types import Type
 from livegrad.ops.tape import zero_value
 from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
 from livegrad.runtime.cpu.memory_pool import result_maker
-from livegrad.schedule.materialise import is_storable
 from livegrad.schedule.plan import storage
+from livegrad.schedule.step_kinds import is_storable
 
 Column = np.ndarray[Any, Any] | list[Any]  # the rows of one leaf: an array, or a list if the leaf is a tape
 
