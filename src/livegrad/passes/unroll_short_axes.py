@@ -52,9 +52,9 @@ def _find_component_axis(node: Node) -> int | None:
     """The short axis that a reduction keeps, along which its terms share costly work."""
     (terms,), reduced = node.operands, node.attribute("axes")
     shape = sizes(terms)
-    if not _is_unrolled(terms) or prod(shape[axis] for axis in reduced) < _FEWEST_POINTS:
-        return None
     short = [axis for axis, size in enumerate(shape) if 2 <= size <= _LONGEST and axis not in reduced]
+    if not short or prod(shape[axis] for axis in reduced) < _FEWEST_POINTS or not _is_unrolled(terms):
+        return None
     return next((axis for axis in short if _shared_cost(terms, axis) >= _COSTLY), None)
 
 
