@@ -91,3 +91,20 @@ def test_the_gradient_of_an_interpolation_is_one_kernel_of_additions() -> None:
     merged, separate = plans(gradient, image, at)
     assert len(writing_kernels(merged)) == 1
     np.testing.assert_allclose(results(merged, image, at)[0], results(separate, image, at)[0], rtol=1e-12, atol=1e-12)
+
+
+def test_additions_that_threads_share_are_not_merged() -> None:
+    """The rows of one addition are other rows of the next: threads would add to one element at the same time."""
+
+    def program(table: Any, values: Any) -> Any:
+        rows = lg.arange(60)
+        places = lg.astype(values * 10.0, lg.int64) % 40
+        return table.at[rows, places].add(values).at[rows + 1, places].add(2.0 * values)
+
+    table, values = GENERATOR.normal(size=(61, 40)), np.abs(GENERATOR.normal(size=60))
+    merged, _ = plans(program, table, values)
+    assert len(writing_kernels(merged)) == 2
+    wanted, places = table.copy(), (values * 10.0).astype(np.int64) % 40
+    wanted[np.arange(60), places] += values
+    wanted[np.arange(60) + 1, places] += 2.0 * values
+    np.testing.assert_allclose(results(merged, table, values)[0], wanted, rtol=1e-13, atol=1e-13)

@@ -35,16 +35,26 @@ def merge_additions(steps: Sequence[KernelStep]) -> list[KernelStep]:
 def _can_merge(first: KernelStep, second: KernelStep) -> bool:
     if not _adds_to_elements(first) or not _adds_to_elements(second):
         return False
-    same_points = (first.domain, first.inner, first.vector_axis) == (second.domain, second.inner, second.vector_axis)
+    same_points = (first.inner, first.vector_axis) == (second.inner, second.vector_axis)
     same_stage = first.kernel.stages[0].level == second.kernel.stages[0].level and first.note == second.note
     size = sum(len(nodes_of(step.kernel.stages[0].body)) for step in (first, second))
     return same_points and same_stage and first.results == second.results and size <= _MOST_NODES
 
 
 def _adds_to_elements(step: KernelStep) -> bool:
-    """Whether a step only adds to elements of one tensor, in place, and does not read it otherwise."""
+    """Whether a step only adds to elements of one tensor, in place and in order, and does not read it otherwise.
+
+    With a domain, threads and lanes share the points: their elements differ for one addition, but not for two.
+    """
     kernel = step.kernel
-    if step.chunk or kernel.rows or kernel.outputs or len(kernel.stages) != 1 or len(kernel.stages[0].sinks) != 1:
+    if (
+        step.domain
+        or step.chunk
+        or kernel.rows
+        or kernel.outputs
+        or len(kernel.stages) != 1
+        or len(kernel.stages[0].sinks) != 1
+    ):
         return False
     (stage,), (sink,) = kernel.stages, kernel.stages[0].sinks
     if stage.scan is not None or sink.kind != "indexed" or any(view.buffer.base in step.results for view in step.reads):
