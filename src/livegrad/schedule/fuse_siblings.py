@@ -15,7 +15,7 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Scalar
 from livegrad.ir.walk import nodes_of, substitute
-from livegrad.schedule.kernel import Sink, Source, Stage, StridedAccess
+from livegrad.schedule.kernel import IndexedBuffer, Level, Sink, Source, Stage, StridedAccess
 from livegrad.schedule.loops.cost_model import MANY_PORTS
 from livegrad.schedule.plan import Buffer, KernelStep, View
 
@@ -96,7 +96,7 @@ def computes_by_point(step: KernelStep) -> bool:
 
 
 def _merge(first: KernelStep, second: KernelStep) -> KernelStep:
-    merger = _KernelMerger()
+    merger = KernelMerger()
     results = [node for step in (first, second) for node in merger.add(step)]
     kernel = replace(
         first.kernel,
@@ -112,12 +112,13 @@ def _merge(first: KernelStep, second: KernelStep) -> KernelStep:
     )
 
 
-class _KernelMerger:
+class KernelMerger:
     """The arguments of a kernel that does the work of several; equal reads of two kernels become one."""
 
     def __init__(self) -> None:
         self.reads: dict[tuple[StridedAccess, View], int] = {}
         self.scalar_arguments: dict[tuple[Scalar, View], int] = {}
+        self.indexed_buffers: dict[Buffer, int] = {}
         self._inputs: dict[Source, Node] = {}
         self._sinks: list[Sink] = []
 
@@ -141,8 +142,14 @@ class _KernelMerger:
             case "scalar":
                 argument = step.kernel.scalar_arguments[number], step.scalar_arguments[number]
                 return Source("scalar", self.scalar_arguments.setdefault(argument, len(self.scalar_arguments)))
+            case "indexed":
+                buffer = step.indexed_buffers[number]
+                return Source("indexed", self.indexed_buffers.setdefault(buffer, len(self.indexed_buffers)))
         return source
 
-    def stage(self, results: Sequence[Node]) -> Stage:
+    def indexed_types(self) -> tuple[IndexedBuffer, ...]:
+        return tuple([IndexedBuffer(buffer.element, len(buffer.shape)) for buffer in self.indexed_buffers])
+
+    def stage(self, results: Sequence[Node], level: Level = "row", sinks: Sequence[Sink] | None = None) -> Stage:
         body = make_function("stage", list(self._inputs.values()), list(results))
-        return Stage("row", body, tuple(self._inputs), tuple(self._sinks))
+        return Stage(level, body, tuple(self._inputs), tuple(self._sinks if sinks is None else sinks))

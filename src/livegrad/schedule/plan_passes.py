@@ -40,6 +40,7 @@ from livegrad.schedule.materialise import (
     is_generated,
     stored_operand,
 )
+from livegrad.schedule.merge_additions import merge_additions
 from livegrad.schedule.order_for_memory import sort_for_memory
 from livegrad.schedule.partial_updates import find_partial_updates, readers_before_writes
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, RowChain, Step
@@ -217,9 +218,10 @@ def build_steps(draft: Draft) -> Iterator[Step]:
     """Builds the steps of each group, in order, and copies of results that are stored elsewhere."""
     outputs = find_external_reads(draft.groups, draft.roots) | set(draft.function.results)
     for kind, groups in groupby(draft.groups, key=lambda group: group.kind):
-        if kind == "place" and draft.target.fuses_siblings and draft.target.uses("fuse_siblings"):
+        if kind in ("place", "write") and draft.target.fuses_siblings and draft.target.uses("fuse_siblings"):
             built = [_build_group(draft, group, outputs) for group in groups]
-            step_lists = [fuse_siblings([s for steps in built for s in steps if isinstance(s, KernelStep)])]
+            kernels = [step for steps in built for step in steps if isinstance(step, KernelStep)]
+            step_lists = [fuse_siblings(kernels) if kind == "place" else merge_additions(kernels)]
         else:
             step_lists = (_build_group(draft, group, outputs) for group in groups)
         for steps in step_lists:

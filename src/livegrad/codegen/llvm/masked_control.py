@@ -28,7 +28,6 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i32, i64
 from livegrad.ir.walk import nodes_of, ops_below
 from livegrad.ops.control import call, for_loop, while_loop
-from livegrad.ops.tape import tape_new
 from livegrad.schedule.loops.cost_model import branch_cost, dense_bytes
 from livegrad.schedule.loops.divergence import divergent_state
 
@@ -244,11 +243,7 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
     divergent = divergent_state(node, tuple(map(is_divergent, values)), not iterations.uniform)
     start = [starting_value(builder, v, flag) for v, flag in zip(values[:carried], divergent, strict=True)]
     most = iterations if iterations.uniform else _most_iterations(builder, iterations)
-    rows = {
-        position: tapes.reserve_rows(builder, value, most)
-        for position, (operand, value) in enumerate(zip(node.operands[1:], start, strict=False))
-        if operand.op is tape_new and isinstance(value, TapeReference)
-    }
+    rows = tapes.reserve_rows_of_loop(builder, node, [*start, *values[carried:]], most)
 
     def with_rows(state: list[NodeValue]) -> list[NodeValue]:
         return [rows.get(position, value) for position, value in enumerate(state)]
@@ -262,7 +257,7 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
         active = None if iterations.uniform else builder.apply("icmp slt", bool_, index, iterations)
         masked = builder.with_mask(builder.mask if active is None else builder.intersect_masks(builder.mask, active))
         with masked, tapes.released_memory(builder) if drops_tapes else nullcontext():
-            arguments = [*with_rows(state), *values[carried:]]
+            arguments = with_rows([*state, *values[carried:]])
             results = emit(builder, body, [index, *(tapes.in_iteration(v, most, index) for v in arguments)])
         results = [
             widen_value(builder, v, builder.lanes) if flag else v for v, flag in zip(results, divergent, strict=True)
@@ -275,7 +270,7 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
     short = _STRIP_WORK if builder.runs_once and builder.lanes == 1 else _SHORT_LOOP
     if iterations.literal and loop_work(node, int(iterations.text)) <= short:
         return tuple(with_rows(_emit_counted(builder, builder.constant(0, i64), most, start, iteration)))
-    if not runs_in_strips(body):
+    if not runs_in_strips(body) and not tapes.accesses_rows_only(node, rows):
         return tuple(with_rows(_emit_counted(builder, builder.constant(0, i64), most, start, iteration, polls=True)))
     strips = ProgramLoop(builder, start)
     again = poll(builder, builder.apply("icmp slt", bool_, strips.count, most))
@@ -286,7 +281,7 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
     stop = builder.apply("add nsw", i64, strips.count, length)
     results = _emit_counted(builder, strips.count, stop, strips.state, iteration)
     strips.close(stop, results, builder.metadata.keep_rolled())
-    return tuple(strips.state)
+    return tuple(with_rows(strips.state))
 
 
 def _emit_parallel_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:

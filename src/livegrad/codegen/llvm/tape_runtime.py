@@ -260,7 +260,13 @@ look:
   %capacity.at = getelementptr i64, ptr %header, i64 1
   %capacity = load i64, ptr %capacity.at
   %fits = icmp sle i64 %count, %capacity
-  br i1 %fits, label %known, label %grow
+  br i1 %fits, label %known, label %limit
+limit:
+  %endless = icmp ugt i64 %count, LIMIT
+  br i1 %endless, label %report, label %grow
+report:
+  call void @lg_arena_report(ptr %arena)
+  ret ptr null
 grow:
   %last = sub i64 %count, 1
   %grown = call i1 @lg_tape_grow(ptr %arena, ptr %header, i64 %last, i64 %bytes)

@@ -6,7 +6,7 @@ once, and reads of a version are ordered before the write that replaces it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -18,8 +18,8 @@ from livegrad.codegen.llvm.vector_memory import load_vector, memory_type, store_
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tape, Type, bool_, components, i64, inner_types
-from livegrad.ir.walk import functions_in, nodes_of, toposort
-from livegrad.ops.tape import tape_add, tape_set, tape_sum
+from livegrad.ir.walk import functions_in, nodes_of, ops_in, toposort
+from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_sum
 from livegrad.passes.in_place_loops import order_before_writes, written_operands
 from livegrad.passes.regions import LOOPS, first_argument
 from livegrad.schedule.loops.cost_model import byte_size
@@ -76,16 +76,23 @@ def _leaves(type: Type) -> list[Scalar | Tape]:
     return [leaf for part in components(type) for leaf in _leaves(part)]
 
 
-def _leaf_bytes(leaf: Scalar | Tape, lanes: int) -> int:
-    size = 8 if isinstance(leaf, Tape) else byte_size(leaf) * lanes
-    return -(-size // 8) * 8
+@lru_cache(maxsize=1024)
+def _layout(type: Type, lanes: int) -> tuple[tuple[int, ...], int]:
+    """The offsets of the leaves in a slot, and the size of a slot, in bytes. A vector never crosses a cache line."""
+    offsets, end, alignment = list[int](), 0, _SLOT_ALIGNMENT if lanes > 1 else 1
+    for leaf in _leaves(type):
+        element = 8 if isinstance(leaf, Tape) else byte_size(leaf)
+        aligned = 8 if lanes > 1 or isinstance(leaf, Tape) else element
+        start = -(-end // aligned) * aligned
+        offsets.append(start)
+        end = start + (8 if isinstance(leaf, Tape) else element * lanes)
+        alignment = max(alignment, aligned)
+    return tuple(offsets), max(-(-end // alignment) * alignment, alignment)
 
 
 def slot_bytes(type: Type, lanes: int) -> int:
     """The bytes that a tape stores per iteration."""
-    total = sum(_leaf_bytes(leaf, lanes) for leaf in _leaves(type))
-    alignment = _SLOT_ALIGNMENT if lanes > 1 else 8  # a vector never crosses a cache line
-    return max(-(-total // alignment) * alignment, alignment)
+    return _layout(type, lanes)[1]
 
 
 def _slot(builder: KernelBuilder, tape: TapeReference, index: Register) -> Register:
@@ -107,8 +114,8 @@ def _is_row(tape: TapeReference, index: Register) -> bool:
 
 
 def _write(builder: KernelBuilder, slot: Register, type: Type, value: NodeValue) -> None:
-    offset = 0
-    for leaf, part in zip(_leaves(type), _flatten(value), strict=True):
+    offsets, _ = _layout(type, builder.lanes)
+    for offset, part in zip(offsets, _flatten(value), strict=True):
         address = builder.advance(slot, builder.constant(offset, i64))
         if isinstance(part, TapeReference):
             builder.store(part.header, address, 8)
@@ -116,7 +123,6 @@ def _write(builder: KernelBuilder, slot: Register, type: Type, value: NodeValue)
             store_element(builder, address, part)
         else:
             store_vector(builder, address, builder.widen(part, builder.lanes), builder.mask)
-        offset += _leaf_bytes(leaf, builder.lanes)
 
 
 def _flatten(value: NodeValue) -> list[Register | TapeReference]:
@@ -128,11 +134,10 @@ def _flatten(value: NodeValue) -> list[Register | TapeReference]:
 
 def _read(builder: KernelBuilder, slot: Register, type: Type) -> NodeValue:
     parts: list[NodeValue] = []
-    offset = 0
-    for leaf in _leaves(type):
+    offsets, _ = _layout(type, builder.lanes)
+    for offset, leaf in zip(offsets, _leaves(type), strict=True):
         address = builder.advance(slot, builder.constant(offset, i64))
         parts.append(_read_leaf(builder, address, leaf))
-        offset += _leaf_bytes(leaf, builder.lanes)
     return _build_value(type, parts)
 
 
@@ -180,6 +185,50 @@ def reserve_rows(builder: KernelBuilder, tape: TapeReference, iterations: Regist
     return replace(tape, rows=TapeRows(data, stride, iterations.text))
 
 
+def reserve_rows_of_loop(
+    builder: KernelBuilder, loop: Node, values: Sequence[NodeValue], iterations: Register
+) -> dict[int, TapeReference]:
+    """The tapes that each iteration of a loop writes or reads at its index, with room for all of them, by position."""
+    rows: dict[int, TapeReference] = {}
+    for position in _positions_of_rows(loop):
+        value = values[position]
+        if not isinstance(value, TapeReference):
+            continue
+        if value.rows is None or value.rows.iterations != iterations.text:
+            value = reserve_rows(builder, ensure_tape(builder, value), iterations)
+        rows[position] = value
+    return rows
+
+
+def _positions_of_rows(loop: Node) -> list[int]:
+    """The new tapes that a loop carries, and the captured ones of which an iteration reads its row."""
+    body, carried = loop.attribute("body"), loop.attribute("carried")
+    read = {
+        node.operands[0] for node in nodes_of(body) if node.op is tape_get and node.operands[1] is body.parameters[0]
+    }
+    new = [position for position in range(carried) if loop.operands[1 + position].op is tape_new]
+    return [*new, *(p for p in range(carried, len(loop.operands) - 1) if body.parameters[1 + p] in read)]
+
+
+def accesses_rows_only(loop: Node, rows: Mapping[int, TapeReference]) -> bool:
+    """Whether an innermost loop uses no tapes but those with room, at its index: then no iteration needs memory."""
+    body: Function = loop.attribute("body")
+    if functions_in(body) or any(isinstance(t.element, Tape) for t in _tapes_of(loop)):
+        return False
+    tape_nodes = [node for node in nodes_of(body) if any(isinstance(o.type, Tape) for o in node.operands)]
+    held = [p for p, operand in enumerate(loop.operands[1:]) if _holds_tape(operand.type)]
+    is_at_index = all(node.op in (tape_get, tape_set) and node.operands[1] is body.parameters[0] for node in tape_nodes)
+    return is_at_index and tape_new not in ops_in(body) and all(position in rows for position in held)
+
+
+def _tapes_of(loop: Node) -> list[Tape]:
+    return [operand.type for operand in loop.operands if isinstance(operand.type, Tape)]
+
+
+def _holds_tape(type: Type) -> bool:
+    return any(isinstance(inner, Tape) for inner in inner_types(type))
+
+
 def in_iteration(value: NodeValue, iterations: Register, index: Register) -> NodeValue:
     """A tape inside a loop: with the name of the index, if it has room for the loop's iterations."""
     if not isinstance(value, TapeReference) or value.rows is None:
@@ -190,8 +239,7 @@ def in_iteration(value: NodeValue, iterations: Register, index: Register) -> Nod
 
 def keeps_no_tapes(loop: Node) -> bool:
     """Whether no tape that an iteration makes is used after it, and the iteration uses no tape from outside."""
-    held = [operand for operand in loop.operands if any(isinstance(t, Tape) for t in inner_types(operand.type))]
-    return not held and mentions_tapes(loop.attribute("body"))
+    return not any(_holds_tape(operand.type) for operand in loop.operands) and mentions_tapes(loop.attribute("body"))
 
 
 @contextmanager
