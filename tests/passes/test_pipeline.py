@@ -65,7 +65,15 @@ def test_passes_come_in_this_order() -> None:
     loops = ["thread_accumulators", "merge_updates", "simplify_tapes", "sum_products_after_loops", "lower_tapes"]
     loops += ["interchange_point_loops", "loop_over_elements", "scalarise_loops", "interchange_elementwise_loops"]
     products = ["widen_half_matmuls", "unfold_convolutions", "reduce_integer_matmuls"]
-    cpu = ["unguard_invariants", "split_complex", *products, *loops, "unroll_small_matmuls", "unroll_small_solves"]
+    cpu = [
+        "unguard_invariants",
+        "expand_prime_transforms",
+        "split_complex",
+        *products,
+        *loops,
+        "unroll_small_matmuls",
+        "unroll_small_solves",
+    ]
     cpu += ["select_by_insertion", "split_stacks", "split_at_concatenations"]
     assert names(CPU) == [*first, *bound, *cpu, *last]
     assert [step.name for step in PLAN_PASSES] == [
