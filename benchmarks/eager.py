@@ -21,5 +21,9 @@ def rows(quick: bool) -> list[Benchmark]:
         "eager_scalars", "a compiled function of three Python numbers", Problem("eager_scalars", 1),
         ("livegrad", "jax"), calls=calls,
     )  # fmt: skip
-    loop = Benchmark("eager_loop", f"{steps} operations, each result read", Problem("eager_loop", steps), EAGER)
-    return [*made, scalars, loop]
+    loops = {
+        "eager_loop": f"{steps} operations, each result read",
+        "eager_chain": f"{steps} operations, read at the end",
+        "eager_newton": "Newton steps that are read until they vanish",
+    }
+    return [*made, scalars, *[Benchmark(kind, title, Problem(kind, steps), EAGER) for kind, title in loops.items()]]

@@ -41,6 +41,25 @@ def loop(x: Any, y: Any, maximum: Callable[[Any, Any], Any], steps: int) -> Any:
     return found
 
 
+def chain(x: Any, y: Any, maximum: Callable[[Any, Any], Any], steps: int) -> Any:
+    """Four operations a time, with a number that changes; the result is read at the end."""
+    for step in range(steps // 4):
+        x = x * (1.0 / (step + 2)) + y
+        x = maximum(x, y) - 0.5
+    return float(x[0])
+
+
+def newton(x: Any, y: Any, maximum: Callable[[Any, Any], Any], steps: int) -> Any:
+    """The cube roots of three numbers; each step reads how far it went."""
+    root = y
+    for _ in range(steps // 8):
+        move = (root * root * root - y) / (root * root * 3.0)
+        root = root - move
+        if float((move * move).sum()) < 1e-20:
+            break
+    return float(root.sum())
+
+
 def scalars(a: Any, b: Any, c: Any) -> Any:
     """What is compiled for `eager_scalars`."""
     return a * b + c
@@ -52,6 +71,8 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "eager_array": array,
     "eager_sum": total,
     "eager_loop": loop,
+    "eager_chain": chain,
+    "eager_newton": newton,
 }
 KINDS = (*PROGRAMS, "eager_scalars")
 

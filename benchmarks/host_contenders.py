@@ -11,6 +11,7 @@ LIBRARY = host_programs.Library(
     fft=lg.fft.fft,
     rfft=lg.fft.rfft,
     real=lg.real,
+    log=lg.log,
     argsort=lg.argsort,
     largest=lambda x, count: lg.top_k(x, count)[0],
     cholesky=lg.linalg.cholesky,

@@ -20,6 +20,7 @@ class Library:
     fft: Callable[[Any], Any]
     rfft: Callable[[Any], Any]
     real: Callable[[Any], Any]
+    log: Callable[[Any], Any]
     argsort: Callable[[Any], Any]  # stable
     largest: Callable[[Any, int], Any]  # of each row, in order
     cholesky: Callable[[Any], Any]
@@ -31,6 +32,7 @@ NUMPY = Library(
     fft=np.fft.fft,
     rfft=np.fft.rfft,
     real=np.real,
+    log=np.log,
     argsort=lambda x: np.argsort(x, axis=-1, stable=True),
     largest=lambda x, count: -np.sort(-x, axis=-1)[..., :count],
     cholesky=np.linalg.cholesky,
@@ -42,6 +44,7 @@ PROGRAMS: dict[str, Callable[[Library, Any], Any]] = {
     "hosts_fft_primes": lambda lib, x: lib.real(lib.fft(x)),
     "hosts_rfft_rows": lambda lib, x: lib.real(lib.rfft(x)),
     "hosts_complex_product": lambda lib, x: lib.real(x @ x),
+    "hosts_complex_log": lambda lib, x: lib.real(lib.log(x)),
     "hosts_argsort_rows": lambda lib, x: lib.argsort(x),
     "hosts_top_k": lambda lib, x: lib.largest(x, 8),
     "hosts_cholesky": lambda lib, x: lib.cholesky(x),

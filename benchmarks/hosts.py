@@ -10,6 +10,7 @@ _TITLES = {
     "hosts_fft_primes": ("Fourier transforms of {0} rows of 509", 512),
     "hosts_rfft_rows": ("real Fourier transforms of {0} rows of 1024", 1024),
     "hosts_complex_product": ("product of {0} × {0} complex matrices", 512),
+    "hosts_complex_log": ("logarithms of {0} rows of 1024 complex numbers", 256),
     "hosts_argsort_rows": ("stable order of {0} rows of 32", 16384),
     "hosts_top_k": ("the 8 largest of {0} rows of 1024", 1024),
     "hosts_cholesky": ("Cholesky factors of {0} matrices of 16 × 16", 1024),

@@ -170,7 +170,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     AtMost("eager_array", 10e-6),
     AtMost("eager_sum", 10e-6),
     AtMost("eager_scalars", 3e-6),
-    AtLeast("eager_loop", 0.1, ("numpy",)),
+    *[AtLeast(name, 0.1, ("numpy",)) for name in ("eager_loop", "eager_chain", "eager_newton")],
     AtLeast("sdf_algebraic", 1.6, COMPILERS),
     AtLeast("sdf_algebraic", 0.9, ("handwritten",)),
     AtLeast("sdf_transcendental", 2.5, COMPILERS),

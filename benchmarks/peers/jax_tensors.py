@@ -56,6 +56,7 @@ HOSTS = host_programs.Library(
     fft=jnp.fft.fft,
     rfft=jnp.fft.rfft,
     real=jnp.real,
+    log=jnp.log,
     argsort=lambda x: jnp.argsort(x, stable=True),
     largest=lambda x, count: jax.lax.top_k(x, count)[0],
     cholesky=jnp.linalg.cholesky,

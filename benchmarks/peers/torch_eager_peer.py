@@ -22,6 +22,7 @@ HOSTS = host_programs.Library(
     fft=torch.fft.fft,
     rfft=torch.fft.rfft,
     real=torch.real,
+    log=torch.log,
     argsort=lambda x: torch.argsort(x, stable=True),
     largest=lambda x, count: torch.topk(x, count)[0],
     cholesky=torch.linalg.cholesky,

@@ -36,6 +36,7 @@ from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.differentiate.lower import DERIVATIVE_RULES, differentiate
 from livegrad.passes.eliminate_dead_results import eliminate_dead_results
 from livegrad.passes.expand import expand_unsupported
+from livegrad.passes.expand_prime_transforms import TRANSFORMS, expand_prime_transforms
 from livegrad.passes.flatten_signature import flatten_signature
 from livegrad.passes.functions import uses_any
 from livegrad.passes.inline_calls import inline_calls, inline_small_calls
@@ -149,6 +150,7 @@ VALUE_PASSES = (
     Pass(on_functions(expand_unsupported), needs=frozenset({top_positions}), targets=_OTHERS),
     Pass(on_functions(unguard_invariants), needs=_COUNTED_LOOPS, targets=_COMPILED, optional=True),
     Pass(on_functions(transform_last_axes), needs=frozenset({fft, irfft, rfft}), targets=frozenset({"cuda"})),
+    Pass(on_functions(expand_prime_transforms), needs=frozenset(TRANSFORMS), targets=_CPU),
     Pass(on_functions(split_complex), targets=_CPU | {"cuda"}),
     Pass(on_functions(widen_half_matmuls), needs=_PRODUCTS, targets=_CPU),
     Pass(on_functions(unfold_convolutions), needs=frozenset({convolve}), targets=_CPU),

@@ -351,3 +351,51 @@ def test_random_loops_give_the_same_bits_without_deferral(
         for module in (repeated_calls, tensor_operators):
             monkeypatch.setattr(module, "defer_op", lambda *op: None)
         assert run(lambda x: x.execute()) == deferred
+
+
+def test_numbers_that_are_broadcast_have_the_shape_of_the_result() -> None:
+    x, _ = make_data()
+    matrix = lg.asarray(np.arange(6.0, dtype=np.float32).reshape(2, 3))
+    cases: list[tuple[Any, Any]] = [
+        (lambda: lg.concat([x, lg.zeros(3)]), [1.0, 2.0, 3.0, 0.0, 0.0, 0.0]),
+        (lambda: lg.zeros(3) + x, [1.0, 2.0, 3.0]),
+        (lambda: lg.ones(3) + lg.ones(3), [2.0, 2.0, 2.0]),
+        (lambda: lg.where(lg.asarray(True), 1.0, lg.zeros(2)), [1.0, 1.0]),
+        (lambda: lg.where(x > 1.5, 1, 0), [0, 1, 1]),
+        (lambda: lg.maximum(lg.ones((2, 2)), 3.0), [[3.0, 3.0], [3.0, 3.0]]),
+        (lambda: lg.sum(lg.full((2, 2), 2.0)), 8.0),
+        (lambda: lg.stack([lg.zeros(2), lg.ones(2)]), [[0.0, 0.0], [1.0, 1.0]]),
+        (lambda: matrix * x[0] + x, [[1.0, 3.0, 5.0], [4.0, 6.0, 8.0]]),
+        (lambda: lg.eye(2) * 2.0, [[2.0, 0.0], [0.0, 2.0]]),
+        (lambda: lg.arange(3) + 1, [1, 2, 3]),
+        (lambda: lg.linspace(0.0, 1.0, 3) * 1.0, [0.0, 0.5, 1.0]),
+        (lambda: matrix[:, ::-1][0], [2.0, 1.0, 0.0]),
+        (lambda: lg.broadcast_to(x, (2, 3))[1] / 2, [0.5, 1.0, 1.5]),
+    ]
+    for _ in range(4):
+        for compute, expected in cases:
+            assert compute().tolist() == expected
+
+
+def test_threads_run_loops_of_small_ops_of_their_own() -> None:
+    errors: list[list[float]] = [[] for _ in range(4)]
+
+    def run(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        x, y = (lg.asarray(rng.standard_normal(5)) for _ in range(2))
+        a, b = np.array(x), np.array(y)
+        for step in range(120):
+            number = float(rng.uniform(0.1, 0.9))
+            x, a = x * number + y, a * number + b
+            if step % 7 == 0:
+                y, b = lg.sin(y) + x[1], np.sin(b) + a[1]
+            if step % 11 == 0:
+                errors[seed].append(abs(float(x[2]) - a[2]))
+        errors[seed].append(float(np.abs(x.numpy() - a).max()))
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(len(own) == 12 and max(own) < 1e-11 for own in errors)

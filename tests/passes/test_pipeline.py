@@ -66,9 +66,9 @@ def test_passes_come_in_this_order() -> None:
     loops += ["sum_products_after_loops", "lower_tapes"]
     loops += ["interchange_point_loops", "loop_over_elements", "scalarise_loops", "interchange_elementwise_loops"]
     products = ["widen_half_matmuls", "unfold_convolutions", "reduce_integer_matmuls"]
-    cpu = ["unguard_invariants", "split_complex", *products, *loops, "unroll_small_matmuls", "unroll_short_axes"]
-    cpu += ["unroll_small_solves", "select_by_insertion", "split_stacks", "split_at_concatenations"]
-    cpu += ["privatise_map_sums"]
+    cpu = ["unguard_invariants", "expand_prime_transforms", "split_complex", *products, *loops]
+    cpu += ["unroll_small_matmuls", "unroll_short_axes", "unroll_small_solves", "select_by_insertion"]
+    cpu += ["split_stacks", "split_at_concatenations", "privatise_map_sums"]
     assert names(CPU) == [*first, *bound, *cpu, *last]
     assert [step.name for step in PLAN_PASSES] == [
         *("materialise", "fuse", "order_for_memory", "assign_buffers", "write_in_place", "build_steps"),

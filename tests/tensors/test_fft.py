@@ -113,3 +113,47 @@ def test_transforms_have_the_derivative_of_finite_differences(norm: str) -> None
     lg.check_gradients(lambda x, y: lg.fft.irfftn(spectrum(x, y), norm=norm), x, y)
     lg.check_gradients(lambda x, y: lg.fft.hfft(spectrum(x, y), norm=norm), x, y)
     lg.check_gradients(lambda x: lg.fft.fftshift(x, axes=1), x)
+
+
+# --- lengths with large prime factors ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("length", [17, 34, 127, 509, 1031])
+def test_lengths_with_large_prime_factors_match_numpy(length: int, norm: Any) -> None:
+    for dtype in ("complex64", "complex128"):
+        x = draw((3, length), dtype, length)
+        wide = x.astype(np.complex128)
+        real = x.real.copy()
+        half = draw((3, length // 2 + 1), dtype, length)  # the first imaginary part is not read
+        pairs = [
+            (lg.fft.fft(lg.asarray(x), norm=norm), np.fft.fft(wide, norm=norm)),
+            (lg.fft.ifft(lg.asarray(x.T), axis=0, norm=norm), np.fft.ifft(wide.T, axis=0, norm=norm)),
+            (lg.fft.rfft(lg.asarray(real), norm=norm), np.fft.rfft(real.astype(np.float64), norm=norm)),
+            (lg.fft.irfft(lg.asarray(half), n=length, norm=norm), np.fft.irfft(half, n=length, norm=norm)),
+        ]
+        for result, expected in pairs:
+            value = result.numpy()
+            tolerance = 2e-6 if dtype == "complex64" else 2e-14
+            assert np.abs(value - expected).max() <= tolerance * np.abs(expected).max()
+
+
+def test_several_axes_with_large_prime_factors_run_natively() -> None:
+    x = draw((19, 24, 23), "complex128")
+    function = lg.jit(lambda x: lg.fft.fftn(x))
+    np.testing.assert_allclose(function(lg.asarray(x)).numpy(), np.fft.fftn(x), rtol=1e-11, atol=1e-11)
+    from_spectrum = lg.jit(lambda x: lg.fft.irfftn(lg.fft.rfftn(x), s=(19, 24, 23), axes=(0, 1, 2)))
+    np.testing.assert_allclose(from_spectrum(lg.asarray(x.real.copy())).numpy(), x.real, rtol=1e-11, atol=1e-11)
+
+
+def test_derivatives_of_prime_lengths_in_both_modes() -> None:
+    x, dx = (lg.asarray(draw((2, 31), "complex128", seed)) for seed in (1, 2))
+    value, tangent = lg.jvp(lg.fft.fft, (x,), (dx,))
+    np.testing.assert_allclose(tangent.numpy(), np.fft.fft(dx.numpy()), rtol=1e-11, atol=1e-11)
+    weights = lg.asarray(draw((2, 31), "float64", 3))
+    loss = lambda t: lg.sum(weights * lg.abs(lg.fft.fft(t)) ** 2)  # noqa: E731
+    gradient, step = lg.grad(loss)(lg.real(x)), 1e-6
+    direction = lg.real(dx)
+    slope = (float(loss(lg.real(x) + step * direction)) - float(loss(lg.real(x) - step * direction))) / (2 * step)
+    assert np.isclose(float(lg.sum(gradient * direction)), slope, rtol=1e-6)
+    assert value.shape == (2, 31)

@@ -194,17 +194,6 @@ class _NeedsGraph(Exception):
     """Aborts the evaluation of ops that need a graph."""
 
 
-class _Evaluation:
-    """What one evaluation of pending ops has computed, and what it has read."""
-
-    __slots__ = ("computed", "generation", "nodes", "stamp")
-
-    def __init__(self) -> None:
-        self.computed: list[DeferredOp] = []
-        self.nodes: set[Node] = set()  # those that are computed
-        self.generation, self.stamp = 0, clock.now
-
-
 @np.errstate(all="ignore")
 def evaluate_deferred(root: DeferredOp, *, is_read: bool = True) -> Array | None:
     """Returns the value of a deferred op, and computes it and the pending ops below it one by one.
@@ -215,22 +204,28 @@ def evaluate_deferred(root: DeferredOp, *, is_read: bool = True) -> Array | None
     with value_store.current.lock:
         if root.value is not None or root.node is not None or watch.active:
             return current_value(root)
-        evaluation = _Evaluation()
+        computed: list[DeferredOp] = []
+        nodes: list[Node] = []
+        generation = 0
         try:
-            _evaluate(root, evaluation)
+            generation = _evaluate(root, clock.now, computed, nodes)
         except (_NeedsGraph, LivegradError):
             return None  # the general path adds the source location to an error
         finally:
-            _conclude(evaluation, is_read)
-        array = root.value
-        assert array is not None
+            _count(computed, nodes)
+            if is_read or generation:
+                _age(computed, nodes, generation)
+        array: Any = root.value
         array.setflags(write=False)
         return array
 
 
-def _evaluate(root: DeferredOp, evaluation: _Evaluation) -> None:
-    """Computes a deferred op, after the pending ops that it uses."""
-    stamp, computed = evaluation.stamp, evaluation.computed
+def _evaluate(root: DeferredOp, stamp: int, computed: list[DeferredOp], nodes: list[Node]) -> int:
+    """Computes a deferred op, after the pending ops that it uses; returns the generation of what it has read.
+
+    Adds the ops to `computed`, and to `nodes` the computed nodes that they use.
+    """
+    generation = 0
     pending = [root]
     while pending:
         deferred = pending[-1]
@@ -246,63 +241,70 @@ def _evaluate(root: DeferredOp, evaluation: _Evaluation) -> None:
                     break
                 if operand.stamp != stamp:
                     raise _NeedsGraph
-                if operand.generation > evaluation.generation:
-                    evaluation.generation = operand.generation
+                if operand.generation > generation:
+                    generation = operand.generation
                 arguments.append(value)
             elif kind is SmallNumber:
                 arguments.append(operand.value)
+            elif (cell := operand.cell) is None or cell.value is None or operand.op is input_op:
+                arguments.append(_value_of_data(operand))
             else:
-                arguments.append(_value_of_node(operand, evaluation))
+                value = cell.value
+                is_on_host = value.__class__ is np.ndarray and cell.device == DEFAULT_DEVICE
+                if not is_on_host or cell.stamp != stamp or cell.volatile:
+                    raise _NeedsGraph
+                nodes.append(operand)
+                if cell.generation > generation:
+                    generation = cell.generation
+                arguments.append(value)
         else:
             pending.pop()
-            if deferred.value is not None:
-                continue  # several ops use it
-            small: Any = deferred.small
-            result = (small.evaluate or small.find_native())(*arguments)
-            if result.__class__ is not np.ndarray:
-                if result is None:
-                    raise _NeedsGraph  # native code declines, such as for a check that fails
-                result = np.array(result)  # NumPy returns numbers for arrays without dimensions
-            deferred.stamp = stamp
-            deferred.value = result  # last: other threads read it without the lock
-            computed.append(deferred)
+            if deferred.value is None:  # otherwise several ops use it
+                computed.append(deferred)
+                _compute(deferred, arguments, stamp)
+    return generation
 
 
-def _value_of_node(node: Node, evaluation: _Evaluation) -> Array:
-    """Returns the value of a node that is data or computed, on the host and up to date."""
+def _compute(deferred: DeferredOp, arguments: list[Any], stamp: int) -> None:
+    small: Any = deferred.small
+    result = (small.evaluate or small.find_native())(*arguments)
+    if result.__class__ is not np.ndarray:
+        if result is None:
+            raise _NeedsGraph  # native code declines, such as for a check that fails
+        result = np.array(result)  # NumPy returns numbers for arrays without dimensions
+    deferred.stamp = stamp
+    deferred.value = result  # last: other threads read it without the lock
+
+
+def _value_of_data(node: Node) -> Array:
+    """Returns the value of a node that is data on the host, or a number."""
     if node.op is input_op:
         leaf = node.attributes[0][1]
         if leaf.__class__ is not Leaf or leaf.external:
             raise _NeedsGraph
         array: Any = leaf.array if leaf.ancestors is NO_ANCESTORS else lazy_values.read_leaf(leaf)
-    elif (number := number_operand(node)) is not None and number.value is not None:
-        return np.full(number.type.shape, number.value)  # type: ignore[arg-type]
-    else:
-        cell: Cell | None = node.cell
-        if cell is None or cell.volatile or cell.device != DEFAULT_DEVICE or cell.stamp != evaluation.stamp:
-            raise _NeedsGraph
-        array = cell.value
-        evaluation.nodes.add(node)
-        if cell.generation > evaluation.generation:
-            evaluation.generation = cell.generation
-    if array.__class__ is not np.ndarray:
+        if array.__class__ is np.ndarray:
+            return array
+    number = number_operand(node)
+    if number is None or number.value is None:
         raise _NeedsGraph
-    return array
+    return np.full(number.type.shape, number.value)  # type: ignore[arg-type]
 
 
-def _conclude(evaluation: _Evaluation, is_read: bool) -> None:
-    """Counts what was computed, and truncates a long history."""
-    computed, generation = evaluation.computed, evaluation.generation
-    if not computed:
-        return
-    session = native_ops.current
-    session.executions.times += 1
-    session.nodes.times += len(computed)
-    session.cache_hits.times += len(evaluation.nodes)
-    age = max(1, len(evaluation.nodes) // _MAX_NODES_READ) if is_read or generation else 0
+def _count(computed: list[DeferredOp], nodes: list[Node]) -> None:
+    if computed:
+        session = native_ops.current
+        session.executions.times += 1
+        session.nodes.times += len(computed)
+        session.cache_hits.times += len(nodes)
+
+
+def _age(computed: list[DeferredOp], nodes: list[Node], generation: int) -> None:
+    """Counts a read in the length of the history, and truncates a long one."""
+    age = 1 if len(nodes) < _MAX_NODES_READ else max(1, len(set(nodes)) // _MAX_NODES_READ)
     for deferred in computed:
         deferred.generation = generation + age
-        if generation >= MAX_GENERATIONS:
+        if generation >= MAX_GENERATIONS and deferred.value is not None:
             truncate_deferred(deferred)
 
 

@@ -84,9 +84,11 @@ class SmallOp:
         # Numbers are part of a native program, whose code depends on them.
         self.operands = tuple([o.node if o.__class__ is SmallNumber else o.type for o in operands])
         self.is_small = is_small(type) and all(is_small(operand.type) for operand in operands)
-        has_values = all(operand.__class__ is not SmallNumber or operand.value is not None for operand in operands)
-        types = [operand.type for operand in operands]
-        self.evaluate = _numpy_evaluation(op, attributes, types) if has_values else None
+        numbers = [operand for operand in operands if operand.__class__ is SmallNumber]
+        # NumPy takes the shape from the other operands.
+        allowed = 0 if op in LAYOUT_OPS else len(operands) - 1
+        has_shape = len(numbers) <= allowed and all(number.value is not None for number in numbers)
+        self.evaluate = _numpy_evaluation(op, attributes, [o.type for o in operands]) if has_shape else None
         self.key = (op, attributes_key(attributes), self.operands)
 
     def make_node(self, operands: tuple[Node, ...]) -> Node:

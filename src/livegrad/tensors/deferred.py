@@ -6,7 +6,7 @@ Most are read immediately, as in `float(x[i])`, and never become part of a graph
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 from weakref import ref
@@ -136,6 +136,10 @@ def deferred_type(deferred: Deferred) -> TensorType:
     return TensorType(source_node.element, source_node.shape[len(index) :])
 
 
+def _copy_element(index: tuple[int, ...], array: Array) -> Array:
+    return np.array(array[index], order="C")  # a view would keep the whole array
+
+
 class _SmallElement(SmallOp):
     """The element or row of a tensor at integer indices."""
 
@@ -143,10 +147,7 @@ class _SmallElement(SmallOp):
 
     def __init__(self, index: tuple[int, ...], type: TensorType) -> None:
         self.index, self.type = index, type
-        self.evaluate = self._read
-
-    def _read(self, array: Array) -> Any:
-        return np.array(array[self.index], order="C")  # a copy: a view would keep the whole array
+        self.evaluate = partial(_copy_element, index)
 
     def make_node(self, operands: tuple[Node, ...]) -> Node:
         return _indexing().element_node(operands[0], self.index)
