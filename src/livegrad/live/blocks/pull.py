@@ -19,6 +19,7 @@ from livegrad.live.graph.block import Block, Pin
 from livegrad.live.graph.sources import Numbers, Setting
 
 _LARGEST_DAMPING = 1e12
+_TINY = 1e-8  # of a value: a shorter step changes nothing that float32 can show
 _FLOOR = 1e-12  # of the damping of an input without influence, relative to the most influential one
 
 
@@ -223,13 +224,14 @@ def _minimise(
             candidate = np.clip(point + step, low, high)
             tried = residual(candidate)
             shorter = _length(tried)
+            is_tiny = bool((np.abs(candidate - point) <= _TINY * np.abs(candidate) + 1e-14).all())
             if shorter < distance:
-                converged = distance - shorter <= 1e-9 * distance or shorter == 0.0
+                converged = is_tiny or distance - shorter <= 1e-9 * distance
                 point, values, distance = candidate, tried, shorter
                 damping, taken = max(damping / 5.0, 1e-15), taken + 1
                 break
             damping *= 4.0
-            if damping > _LARGEST_DAMPING:
+            if is_tiny or damping > _LARGEST_DAMPING:
                 converged = True  # no step, however short, comes closer
                 break
     return _Fit(point, before, distance, taken, converged or distance == 0.0)
