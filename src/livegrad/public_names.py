@@ -30,6 +30,8 @@ _LIVE = {
     "livegrad.live.blocks": """
         append_block AppendBlock block captured_block cuda_block edit fold_neighbours GradientBlock load_cuda_block
         neighbour_block NeighbourBlock neighbours watch watch_cuda""",
+    "livegrad.live.blocks.pull": "pull PullResult",
+    "livegrad.live.blocks.rollout": "FrameGradient",
     "livegrad.live.documents": "Document DocumentError load_document",
     "livegrad.live.engine": "Engine",
     "livegrad.live.frame": "EngineError Frame",

@@ -2,7 +2,8 @@
 
 `graph/` is the description, `compile/` turns it into a plan, `update/` updates a running plan. `cpu/` and `cuda/`
 execute plans. `engine.py` is the public interface. `blocks/` creates blocks from Python functions, CUDA source and
-gradients. `recording/` writes sessions to files and replays them, `documents/` saves and opens graphs.
+gradients. `history/` undoes edits, `recording/` writes sessions to files and replays them, `documents/` saves and opens
+graphs.
 """
 
 from livegrad.public_names import front_door

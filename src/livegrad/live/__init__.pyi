@@ -20,6 +20,13 @@ from livegrad.live.blocks import (
     watch,
     watch_cuda,
 )
+from livegrad.live.blocks.pull import (
+    pull,
+    PullResult,
+)
+from livegrad.live.blocks.rollout import (
+    FrameGradient,
+)
 from livegrad.live.documents import (
     Document,
     DocumentError,
@@ -92,6 +99,9 @@ __all__ = [
     "neighbours",
     "watch",
     "watch_cuda",
+    "pull",
+    "PullResult",
+    "FrameGradient",
     "Document",
     "DocumentError",
     "load_document",

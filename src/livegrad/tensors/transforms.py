@@ -49,11 +49,14 @@ class HasGradient(Protocol[GradientBlock]):
     """A block, a pin or an engine, which can create the block that computes its gradient."""
 
     def gradient_block(self, *, of: Any, by: Any, name: str) -> GradientBlock: ...
+    def frame_gradient(self, *, of: Any, by: Any, frames: int) -> Any: ...
 
 
 Pins = Sequence[HasGradient[Any] | str] | Mapping[str, HasGradient[Any] | str] | HasGradient[Any] | str
 
 
+@overload
+def grad(function: HasGradient[Any], *, of: HasGradient[Any], by: Pins, frames: int) -> Any: ...
 @overload
 def grad(
     function: HasGradient[GradientBlock], *, of: HasGradient[Any] | str | None = None, by: Pins, name: str = ...
@@ -70,6 +73,7 @@ def grad(
     of: HasGradient[Any] | str | None = None,
     by: Pins | None = None,
     name: str = "gradient",
+    frames: int | None = None,
 ) -> Any:
     """Returns the gradient of a function with one real result, or a gradient block of a live graph.
 
@@ -93,11 +97,19 @@ def grad(
     >>> _ = engine.step()
     >>> engine.read(gradient["x"]).tolist(), float(engine.read(gradient["gain"]))
     ([4.0, 8.0], 5.0)
+
+    With an engine and `frames=n`: how `of` in the n-th frame from now depends on pins, through states. `read()` returns
+    the gradients by pin, and nothing in the engine runs or changes.
+
+    >>> float(lg.grad(engine, of=loss, by=[square["gain"]], frames=1).read()[square["gain"]])
+    5.0
     """
     if by is not None:
         owner = of if function is None else function
         if not isinstance(owner, HasGradient):
             raise UsageError("a gradient needs an output: pass of=...", where=caller_origin(), found=repr(owner))
+        if frames is not None:
+            return owner.frame_gradient(of=of, by=by, frames=frames)
         return owner.gradient_block(of=of, by=by, name=name)
     if of is not None:
         help = "write lg.grad(of=output, by=[block['pin']])"

@@ -10,7 +10,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.implicit.formats.errors import FormatError
-from livegrad.implicit.formats.threemf.livegrad_metadata import read_parameters
+from livegrad.implicit.formats.threemf.livegrad_metadata import read_controls, read_parameters
 from livegrad.implicit.nodes.assembly import Assembly
 
 CORNERS = ((-4, -4, -4), (4, 4, 4))
@@ -81,3 +81,21 @@ def test_other_readers_see_metadata_with_a_declared_prefix(tmp_path: Path) -> No
 def test_invalid_parameters_are_rejected(text: str) -> None:
     with pytest.raises(FormatError, match=r"`part.3mf` has invalid parameter names"):
         read_parameters(text, "part.3mf")
+
+
+def test_controls_of_parameters_are_restored(tmp_path: Path) -> None:
+    controls = {"radius": lg.Control(0.0, 2.0, step=0.1, unit="mm", group="Hole"), "width": lg.Control(label="W")}
+    sizes = [lg.shapes.Parameter(name, 1.0, control) for name, control in controls.items()]
+    shape = lg.shapes.box((4, sizes[1], 1)) - lg.shapes.cylinder(sizes[0])
+    part = shape.part(CORNERS, "plate")
+    assembly = lg.implicit.assembly_of_part(part)
+    loaded = saved_and_loaded(assembly, tmp_path)
+    assert loaded == assembly
+    assert lg.parts(loaded)[0].controls == controls
+    assert lg.parts(loaded, parameters={})[0].controls == {}
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "{", '{"a": 3}', '{"a": {"low": 1}}', '{"a": {"wide": 1}}'])
+def test_invalid_controls_are_an_error(text: str) -> None:
+    with pytest.raises(FormatError, match="invalid controls"):
+        read_controls(text, "part.3mf")

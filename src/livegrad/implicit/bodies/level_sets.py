@@ -182,6 +182,7 @@ def _convert_level_set(
         level_set.min_feature_size,
         (*field.table_names, *(f"domain_{index}" for index in range(len(builder.domain_tables)))),
         ends_itself=True,
+        controls={name: control for name, control in assembly.document.controls if name in parameters},
     )
 
 

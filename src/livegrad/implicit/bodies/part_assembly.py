@@ -47,5 +47,5 @@ def assembly_of_part(part: Part, *, min_feature_size: float | None = None) -> As
     assembly = assembly.add_resource(TriangleMesh.box(part.low, part.high), id=domain)
     size = part.min_feature_size if min_feature_size is None else min_feature_size
     level_set = LevelSet(build.id, "shape", domain, box_only=True, min_feature_size=size, name=part.name)
-    assembly = replace(assembly, document=Document(parameters=tuple(parameters)))
+    assembly = replace(assembly, document=Document(parameters=tuple(parameters), controls=tuple(part.controls.items())))
     return assembly.add_resource(level_set, id=body).build(body)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from livegrad.diagnostics import caller_origin
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.ir.types import Scalar
+from livegrad.live.graph.control import Control
 
 _CHUNK = 1 << 16  # triangles; temporaries for all of them would take more memory than the mesh
 IDENTITY: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
@@ -365,3 +366,4 @@ class Document:
     thumbnail: Thumbnail | None = None
     prefixes: tuple[tuple[str, str], ...] = ()  # XML namespaces of metadata names: (prefix, namespace)
     parameters: tuple[NamedConstant, ...] = ()  # constants that become parameters in `parts`
+    controls: tuple[tuple[str, Control], ...] = ()  # how a panel shows parameters, by name

@@ -46,7 +46,7 @@ def function_of(node: NetworkNode, input_types: Sequence[InputType]) -> Speciali
     if not node.bodies and not isinstance(node.block, AppendBuffer):
         return node.body.specialize(tuple(input_types))
     names = list(inputs_of(node))
-    composition = _Composition()
+    composition = Composition()
     parameters = placeholders([input_type.type for input_type in input_types])
     values = dict(zip(names, parameters, strict=True))
     weak = {name: input_type for name, input_type in zip(names, input_types, strict=True) if input_type.weak}
@@ -57,7 +57,7 @@ def function_of(node: NetworkNode, input_types: Sequence[InputType]) -> Speciali
     return Specialized(function, tuple(features), tuple(array for _, array in constants))
 
 
-class _Composition:
+class Composition:
     """Evaluates nodes on IR values, and collects the features and constants that they need."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class _RegionCall:
 
     def __init__(
         self,
-        composition: _Composition,
+        composition: Composition,
         node: NetworkNode,
         region: Region,
         values: Values,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from livegrad.live.blocks.graph_gradient import GradientBlock
+    from livegrad.live.blocks.rollout import FrameGradient
 
 
 class GradientSource:
@@ -18,3 +19,7 @@ class GradientSource:
         # Imported on demand: most graphs have no gradients, and a gradient block is itself a `Block`.
         make = import_module("livegrad.live.blocks.graph_gradient").gradient_block
         return make(None if self is of else self, of=of, by=by, name=name)
+
+    def frame_gradient(self, *, of: Any, by: Any, frames: int) -> FrameGradient:
+        make = import_module("livegrad.live.blocks.rollout").frame_gradient
+        return make(self, of=of, by=by, frames=frames)

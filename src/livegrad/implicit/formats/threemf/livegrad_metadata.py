@@ -1,4 +1,4 @@
-"""Metadata that only livegrad reads: the positions of nodes in drawings, and the parameters of parts.
+"""Metadata that only livegrad reads: the positions of nodes in drawings, and parameters of parts, with controls.
 
 3MF has no elements for these; other readers ignore the metadata.
 """
@@ -10,12 +10,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from livegrad.diagnostics import UsageError
 from livegrad.implicit.formats.errors import FormatError
 from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction
 from livegrad.implicit.nodes.resources import NamedConstant
+from livegrad.live.graph.control import Control, control_table
 
 POSITIONS = "livegrad:positions"
 PARAMETERS = "livegrad:parameters"
+CONTROLS = "livegrad:controls"
 
 Positions = Mapping[str, Mapping[str, tuple[float, float]]]  # by function id, then by node
 
@@ -70,3 +73,20 @@ def read_parameters(text: str, file: str) -> tuple[NamedConstant, ...]:
         return tuple((str(name), int(function_id), str(node)) for name, function_id, node in parsed)
     except (ValueError, TypeError, RecursionError, OverflowError):
         raise FormatError(f"`{file}` has invalid parameter names", found=repr(text[:60])) from None
+
+
+def format_controls(controls: tuple[tuple[str, Control], ...]) -> str | None:
+    """Formats the controls of parameters as JSON; None if there are none."""
+    return json.dumps({name: control_table(control) for name, control in controls}) if controls else None
+
+
+def read_controls(text: str, file: str) -> tuple[tuple[str, Control], ...]:
+    """Parses the controls of parameters in `text`.
+
+    >>> read_controls('{"radius": {"low": 0, "high": 5}}', "part.3mf")
+    (('radius', Control(low=0, high=5)),)
+    """
+    try:
+        return tuple((name, Control(**table)) for name, table in json.loads(text).items())
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError, UsageError):
+        raise FormatError(f"`{file}` has invalid controls of parameters", found=repr(text[:60])) from None

@@ -13,7 +13,14 @@ from pathlib import Path
 from livegrad.diagnostics import warn_caller
 from livegrad.implicit.formats.errors import FormatError, FormatWarning
 from livegrad.implicit.formats.package import Limits, Package
-from livegrad.implicit.formats.threemf.livegrad_metadata import PARAMETERS, POSITIONS, apply_positions, read_parameters
+from livegrad.implicit.formats.threemf.livegrad_metadata import (
+    CONTROLS,
+    PARAMETERS,
+    POSITIONS,
+    apply_positions,
+    read_controls,
+    read_parameters,
+)
 from livegrad.implicit.formats.threemf.merge import LENGTHS, renumber_function, renumber_resource, scale_transform
 from livegrad.implicit.formats.threemf.namespaces import CORE, MODEL_RELATIONSHIP, UNITS, vocabulary_of
 from livegrad.implicit.formats.threemf.opc import Conventions
@@ -137,7 +144,9 @@ class _Reader:
         functions = apply_positions(model.functions, positions[0], self.package.name) if positions else model.functions
         parameter_texts = [text for name, text in metadata if name == PARAMETERS]
         parameters = read_parameters(parameter_texts[0], self.package.name) if parameter_texts else ()
-        user_metadata = tuple(entry for entry in metadata if entry[0] not in (POSITIONS, PARAMETERS))
+        control_texts = [text for name, text in metadata if name == CONTROLS]
+        controls = read_controls(control_texts[0], self.package.name) if control_texts else ()
+        user_metadata = tuple(entry for entry in metadata if entry[0] not in (POSITIONS, PARAMETERS, CONTROLS))
         names = [name for name, _ in user_metadata]
         for resource in model.resources.values():
             names += [c.name for c in resource.channels] if isinstance(resource, VolumeData) else []
@@ -145,9 +154,8 @@ class _Reader:
         prefixes = tuple((prefix, model.root.prefixes[prefix]) for prefix in used if prefix in model.root.prefixes)
         thumbnail = self.conventions.thumbnail("")
         thumbnail_data = None if thumbnail is None else read_thumbnail(self.package, thumbnail)
-        return Assembly(
-            functions, model.resources, items, Document(model.unit, user_metadata, thumbnail_data, prefixes, parameters)
-        )
+        document = Document(model.unit, user_metadata, thumbnail_data, prefixes, parameters, controls)
+        return Assembly(functions, model.resources, items, document)
 
     # --- model parts --------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,10 @@ from livegrad.implicit.formats.errors import FormatError
 from livegrad.implicit.formats.package import write_package
 from livegrad.implicit.formats.threemf import namespaces
 from livegrad.implicit.formats.threemf.livegrad_metadata import (
+    CONTROLS,
     PARAMETERS,
     POSITIONS,
+    format_controls,
     format_parameters,
     format_positions,
 )
@@ -175,6 +177,7 @@ def _format_model(
     candidates = (
         (POSITIONS, format_positions(assembly.functions)),
         (PARAMETERS, format_parameters(assembly.document.parameters)),
+        (CONTROLS, format_controls(assembly.document.controls)),
     )
     metadata = (*assembly.document.metadata, *((name, text) for name, text in candidates if text is not None))
     extensions = _required_extensions(assembly)
