@@ -110,7 +110,8 @@ def test_a_section_plane_cuts_the_part(browser: Browser) -> None:
     fitted = fit_bounds(cut)
     box = {"lg_low": list(map(float, fitted.low)), "lg_high": list(map(float, fitted.high))}
     seen = view_uniforms(viewport_shader(fitted), SIZE, (-0.6, 0.75, -0.5)) | box
-    picture, _ = draw(browser, viewport, SIZE, **seen, lg_section=[*normal, offset])
+    seen["lg_section"] = [*normal, offset]
+    picture, _ = draw(browser, viewport, SIZE, **seen)
     assert differing(picture, lg.render(fitted, size=SIZE)) < 0.01
 
 
