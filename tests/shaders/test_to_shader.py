@@ -209,6 +209,17 @@ def test_names_that_collide_are_changed(write: Any) -> None:
 
 
 @WRITERS
+def test_uniforms_whose_names_collide_are_told_apart(write: Any) -> None:
+    def one_2(position: lg.vec3, light: Light, light_strength: lg.f32, one: lg.f32) -> lg.f32:
+        return position.x * light.strength + light_strength * one
+
+    shader = write(one_2)
+    identifiers = {uniform.name: uniform.identifier for uniform in shader.uniforms}
+    assert identifiers["light.strength"] != identifiers["light_strength"]
+    assert not {*identifiers.values()} & {*shader.functions.values()}
+
+
+@WRITERS
 def test_what_shaders_cannot_do_is_an_error_at_the_line(write: Any) -> None:
     def by_rows(table: Any, position: Any) -> Any:
         row = ops.cast(ops.get(position, index=0), type=lg.i64)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import livegrad as lg
 from livegrad.diagnostics import UsageError
 from livegrad.implicit import fit_bounds, viewport_shader
+from livegrad.implicit.bodies.clipping import clip_to_bounds
 from livegrad.implicit.shaders.steepness import steepness
 from tests.shaders.browser import Browser, reason_for_no_browser
 from tests.shaders.draw_viewport import BACKGROUND, draw, view_uniforms
@@ -96,6 +97,15 @@ def test_a_parameter_changes_without_another_shader(browser: Browser) -> None:
         seen |= {"lg_low": box.low, "lg_high": box.high}
         picture, _ = draw(browser, viewport, SIZE, radius=radius, **seen)
         assert differing(picture, lg.render(fitted, size=SIZE)) < 0.01
+
+
+def test_clipped_parts_keep_their_arguments_apart(browser: Browser) -> None:
+    """What clips a part to its bounds are arguments without names of parameters."""
+    part = clip_to_bounds(mesh_part())
+    cut = clip_to_bounds(lg.shapes.from_function(gyroid_field, k=3.0).part(BOX))
+    for each in (part, cut):
+        picture, _ = draw(browser, viewport_shader(each), SIZE)
+        assert differing(picture, lg.render(each, size=SIZE)) < 0.01
 
 
 def test_a_section_plane_cuts_the_part(browser: Browser) -> None:

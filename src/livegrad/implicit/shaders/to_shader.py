@@ -175,8 +175,9 @@ def input_of_part(part: Part) -> ShaderInput:
             help="create the part with element=lg.f32",
         )
     table_count = len(part.arguments) - len(part.parameter_names)
-    tables = part.table_names or tuple(f"table_{index}" for index in range(table_count))
-    names = ("position", *part.parameter_names, *tables)
+    tables = part.table_names or ("",) * table_count
+    named = (name or f"table_{index}" for index, name in enumerate(tables))
+    names = ("position", *part.parameter_names, *named)
     return ShaderInput(part.name, part.function, names, (None, *part.arguments))
 
 
