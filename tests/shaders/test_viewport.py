@@ -196,3 +196,5 @@ def test_slopes_and_ranges_name_parameters() -> None:
         viewport_shader(part, slopes=["size"])
     with pytest.raises(UsageError, match="invalid range of `radius`"):
         steepness(part, {"radius": (2.0, 1.0)})
+    with pytest.raises(UsageError, match="invalid range of `radius`"):
+        steepness(part, {"radius": ("a", "b")})  # type: ignore[dict-item]
