@@ -1,5 +1,4 @@
 struct lg_tuple0 { r0: f32 }
-fn lg_select_lg_tuple0(second: lg_tuple0, first: lg_tuple0, condition: bool) -> lg_tuple0 { if (condition) { return first; } return second; }
 fn lg_infinity() -> f32 { var bits = 0x7f800000u; return bitcast<f32>(bits); }
 fn lg_atan_f32(x: f32) -> f32
 {

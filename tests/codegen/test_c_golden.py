@@ -17,7 +17,7 @@ from livegrad.codegen.c.dialect import Dialect
 from livegrad.codegen.c.identifiers import identifier
 from livegrad.diagnostics import CompileError
 from livegrad.ir.leaves import constant
-from livegrad.ir.types import Vector, f32, f64, i64
+from livegrad.ir.types import Array, Tuple, Vector, f32, f64, i64
 from livegrad.ops.control import make_for_loop
 
 HERE = Path(__file__).parent
@@ -70,11 +70,21 @@ def looping_and_choosing() -> lg.ir.Function:
     return lg.ir.trace(lambda x: make_for_loop(constant(5, i64), body, x)[0], f32, name="turn")
 
 
+def choosing_a_struct() -> lg.ir.Function:
+    def choose(x: lg.ir.Node, n: lg.ir.Node) -> lg.ir.Node:
+        pair = Tuple((f32, i64))
+        pairs = [ops.make(x + 219.0, n, type=pair), ops.make(x, n, type=pair)]
+        return ops.get_at(ops.make(*pairs, type=Array(pair, 2)), n)
+
+    return lg.ir.trace(choose, f32, i64, name="pair")
+
+
 FUNCTIONS: dict[str, Callable[[], lg.ir.Function]] = {
     "a_function_is_defined_once_and_before_its_users": calling_twice,
     "functions_of_equal_name_are_renamed": calling_namesakes,
     "doubles_enable_their_extension": lambda: lg.ir.trace(lambda x: x + 215.0, f64, name="shifted"),
     "loops_and_choices": looping_and_choosing,
+    "structs_are_chosen": choosing_a_struct,
     "vectors_of_any_width_are_structs": lambda: lg.ir.trace(lambda x: x * x + 216.0, Vector(f32, 5), name="squares"),
 }
 KERNELS: dict[str, tuple[Callable[[], lg.ir.Function], tuple[bool, ...]]] = {

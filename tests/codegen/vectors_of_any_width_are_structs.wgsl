@@ -1,5 +1,4 @@
 struct lg_tuple0 { r0: f32, r1: f32, r2: f32, r3: f32, r4: f32 }
-fn lg_select_lg_tuple0(second: lg_tuple0, first: lg_tuple0, condition: bool) -> lg_tuple0 { if (condition) { return first; } return second; }
 fn squares(p0: lg_tuple0) -> lg_tuple0
 {
     let v0: lg_tuple0 = lg_tuple0((p0.r0 * p0.r0), (p0.r1 * p0.r1), (p0.r2 * p0.r2), (p0.r3 * p0.r3), (p0.r4 * p0.r4));

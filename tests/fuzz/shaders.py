@@ -1,7 +1,8 @@
 """Random functions as GLSL and WGSL against native code of the CPU, on points and in both languages.
 
 Programs of integers, booleans and floats with exact operations must agree in every bit, through branches, loops, calls,
-structs and tables. Parts must agree with the values and gradients of the CPU up to rounding.
+structs and tables. Parts must agree with the values and gradients of the CPU up to rounding, and Python functions of
+floats up to what small changes of their arguments make of them.
 """
 
 from __future__ import annotations
@@ -18,20 +19,24 @@ from numpy.typing import NDArray
 
 import livegrad as lg
 from livegrad import ops
+from livegrad.frontend.function.captured import Slot
+from livegrad.frontend.function.function_types import ArrayType
 from livegrad.implicit.shaders.to_shader import gradient_by
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Scalar, Tensor, Type, Vector, bool_, f32, i32, i64, u32
+from livegrad.ir.types import Array, Scalar, Tensor, Tuple, Type, Vector, bool_, f32, i32, i64, u32
 from livegrad.ops.aggregate import make_vector
 from livegrad.ops.control import make_cond, make_for_loop, make_while_loop
 from livegrad.runtime.reference import evaluate
+from tests.fuzz.function_programs import Writer as ProgramWriter
+from tests.fuzz.functions import OURS
 from tests.fuzz.parts import LIMIT, random_tree, shape_of
 from tests.shaders.browser import Browser, reason_for_no_browser
 from tests.shaders.run_shaders import Program, columns_of
 from tests.shaders.wgpu_device import reason_for_no_wgpu
 
 NEEDS = ("playwright", "wgpu")
-SHORT = 6
+SHORT = 8
 POINTS = 48
 TABLE = 37
 _MOST_OPERATIONS = 10_000  # compilers inline calls, and take minutes for more
@@ -53,7 +58,12 @@ def languages() -> list[str]:
 def run_one(seed: int) -> Mapping[str, int]:
     counts = Counter({f"in {language}": 1 for language in languages()})
     random = Random(seed)
-    counts.update(_compare_part(seed) if seed % 3 == 0 else _compare_exactly(random, f"shaders seed {seed}"))
+    if seed % 4 == 0:
+        counts.update(_compare_part(seed))
+    elif seed % 4 == 1:
+        counts.update(_compare_captured(random, f"shaders seed {seed}"))
+    else:
+        counts.update(_compare_exactly(random, f"shaders seed {seed}"))
     return counts
 
 
@@ -93,9 +103,75 @@ def _run(function: Function, language: str, arguments: Sequence[Any]) -> list[ND
     return Program(function, language).run(columns, POINTS, _browser() if language == "GLSL" else None)
 
 
+# --- captured functions ---------------------------------------------------------------------------------------------
+
+
+@lg.differentiable
+class S:
+    """The struct of random programs, of 32-bit floats."""
+
+    a: lg.f32
+    b: lg.f32
+
+    @lg.differentiable
+    def area(self):
+        return self.a * self.b
+
+    @lg.differentiable
+    def moved(self, by):
+        self.a += by
+        return self
+
+
+@lg.differentiable
+class O:  # noqa: E742
+    """A struct with another inside."""
+
+    v: S
+    k: lg.f32
+
+
+def _compare_captured(random: Random, shown: str) -> Mapping[str, int]:
+    """A Python function with loops, jumps, lists and structs, where small changes of its arguments change little."""
+    text = ProgramWriter(random).program().replace("float", "f32").replace("n: int", "n: i32")
+    names = {**OURS, "S": S, "O": O, "f32": lg.f32, "i32": lg.i32}
+    try:
+        program = lg.run_source(text, names)["program"]
+        made = program.specialize((Slot(f32), Slot(f32), Slot(i32), Slot(ArrayType(f32, 3)))).function
+    except lg.FunctionError as error:
+        return {f"captured functions refused as {error.code}": 1}
+    generator = np.random.default_rng(random.randrange(1 << 30))
+    xs, ys = generator.uniform(-1.5, 1.5, (2, POINTS)).astype(np.float32)
+    counts = generator.integers(0, 5, POINTS).astype(np.int32)
+    lists = generator.uniform(-1.5, 1.5, (POINTS, 3)).astype(np.float32)
+    shift = np.float32(2e-3)
+    expected, low, high = (
+        np.array(
+            [evaluate(made, x + by, y - by, n, list(v + by)) for x, y, n, v in zip(xs, ys, counts, lists, strict=True)]
+        )
+        for by in (np.float32(0.0), -shift, shift)
+    )
+    smooth = np.maximum(np.abs(low - expected), np.abs(high - expected)) < 0.1
+    try:
+        programs = [(language, Program(made, language)) for language in languages()]
+    except lg.CompileError as error:
+        if "has no f64" not in str(error):
+            raise
+        return {"captured functions with 64-bit floats": 1}  # an integer times a number of Python is one
+    for language, _ in programs:
+        (found,) = _run(made, language, [xs, ys, counts, lists])
+        wrong = np.flatnonzero(smooth & ~(np.abs(found - expected) < 0.1))
+        if len(wrong):
+            at = wrong[0]
+            given = f"{xs[at]}, {ys[at]}, {counts[at]}, {lists[at].tolist()}"
+            raise AssertionError(f"{shown}, {language}: {found[at]}, not {expected[at]}, for {given}\n{text}")
+    return {"captured functions": 1, "smooth points": int(smooth.sum())}
+
+
 # --- exact programs --------------------------------------------------------------------------------------------------
 
 _COMPARISONS = (ops.equal, ops.not_equal, ops.less, ops.less_equal, ops.greater, ops.greater_equal)
+_PAIR = Tuple((f32, i32))
 _PARAMETERS: tuple[Type, ...] = (i32, u32, f32, bool_, Vector(f32, 3), Tensor(f32, (TABLE,)), Tensor(i32, (TABLE,)))
 
 
@@ -122,7 +198,19 @@ class _Writer:
         return eighths / 8.0
 
     def step(self, depth: int) -> None:
-        kinds = ["integer", "bits", "float", "float", "compare", "select", "cast", "vector", "table", "negate"]
+        kinds = [
+            "integer",
+            "bits",
+            "float",
+            "float",
+            "compare",
+            "select",
+            "cast",
+            "vector",
+            "struct",
+            "table",
+            "negate",
+        ]
         kind = self.random.choice(kinds + (["cond", "loop", "while", "call"] if depth else []))
         self.counts[kind] += 1
         self.values.append(getattr(self, f"_{kind}")(depth))
@@ -180,6 +268,13 @@ class _Writer:
             return other
         changed = ops.set_at(vector, self.index(vector.type.size), other)  # type: ignore[attr-defined]
         return self.tame(ops.get(changed + vector, index=self.random.randrange(vector.type.size)))  # type: ignore[attr-defined]
+
+    def _struct(self, depth: int) -> Node:
+        pairs = [ops.make(self.pick(f32), self.pick(i32), type=_PAIR) for _ in range(3)]
+        listed = ops.make(*pairs, type=Array(_PAIR, 3))
+        if self.random.random() < 0.5:
+            listed = ops.set_at(listed, self.index(3), pairs[0])
+        return ops.get(ops.get_at(listed, self.index(3)), index=self.random.randrange(2))
 
     def index(self, size: int) -> Node:
         return ops.mod(self.pick(i32), constant(size, i32))

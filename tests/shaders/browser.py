@@ -10,7 +10,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_FLAGS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist"]
+_FLAGS = [
+    "--no-sandbox",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--ignore-gpu-blocklist",
+    "--enable-unsafe-webgpu",
+    "--use-webgpu-adapter=swiftshader",
+]
+_CHECK_WGSL = """
+async (texts) => {
+    const adapter = await navigator.gpu?.requestAdapter();
+    if (!adapter) return null;
+    const device = await adapter.requestDevice();
+    const problems = [];
+    for (const code of texts) {
+        device.pushErrorScope("validation");
+        const {messages} = await device.createShaderModule({code}).getCompilationInfo();
+        await device.popErrorScope();
+        problems.push(...messages.filter(({type}) => type === "error").map(({message}) => message));
+    }
+    return problems;
+}
+"""
 _SCRIPT = """
 ({vertex, fragment, width, height, columns, rows, data, tables}) => {
     const gl = (window.lgContext ??= new OffscreenCanvas(1, 1).getContext("webgl2"));
@@ -96,6 +118,10 @@ class Browser:
     def close(self) -> None:
         self._browser.close()
         self._playwright.stop()
+
+    def check_wgsl(self, texts: list[str]) -> list[str] | None:
+        """What the browser's compiler finds wrong with shaders, or None without WebGPU. Needs a page over http."""
+        return self.page.evaluate(_CHECK_WGSL, texts)
 
     def run_glsl(
         self, fragment: str, outputs: int, inputs: NDArray[np.uint32], tables: dict[str, NDArray[Any]]

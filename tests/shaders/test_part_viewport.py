@@ -158,6 +158,23 @@ def test_the_server_draws_what_the_client_cannot(browser: Browser, query: str, r
         assert picture(page)[10, 10].tolist() == [20, 120, 220, 255]
 
 
+def test_a_resting_picture_is_smooth(browser: Browser) -> None:
+    """Each pixel is the mean of four samples."""
+    with serve(viewport_shader(ball_in_box())) as address:
+        page = open_page(browser, address + "?smooth")
+        page.evaluate("window.viewport.setSettings({plate: false})")
+        page.add_style_tag(content="#view { width: 80px !important; height: 60px !important; }")
+        page.wait_for_timeout(200)
+        page.evaluate("window.viewport.fit()")
+        wait_for_fine(page)
+        page.wait_for_function("window.frames.filter((frame) => !frame.coarse).length === 2", timeout=60_000)
+        found = picture(page)[..., :3] / 255.0
+        height = page.evaluate("window.viewport.camera.height")
+    expected, _ = draw_in_new_page(browser, (160, 120), height / 120)
+    mean = expected[..., :3].reshape(60, 2, 80, 2, 3).mean((1, 3))
+    assert (np.abs(found - mean).max(-1) > 0.03).mean() < 0.005
+
+
 def test_a_viewport_leaves_nothing_behind(page: Any) -> None:
     page.evaluate("window.viewport.dispose()")
     assert page.locator("#view canvas").count() == 0

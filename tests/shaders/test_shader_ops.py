@@ -22,6 +22,7 @@ from livegrad.ir.types import Scalar, Tensor, components, inner_types
 from tests.codegen.test_c_ops import Example, examples
 from tests.shaders.browser import Browser, reason_for_no_browser
 from tests.shaders.run_shaders import Program, columns_of
+from tests.shaders.viewport_page import serve_page
 from tests.shaders.wgpu_device import reason_for_no_wgpu
 
 LANGUAGES = [
@@ -139,6 +140,23 @@ def test_shaders_agree_with_the_reference(scalar: str, language: str, browser: B
         elif not (scalar == "i64" and example.case.op.name == "constant"):
             lines += mismatches(example, run(example, language, browser))
     assert not lines, "\n".join(lines)
+
+
+@pytest.mark.skipif(bool(reason_for_no_browser()), reason=str(reason_for_no_browser()))
+def test_the_browser_accepts_every_op_in_wgsl(browser: Browser) -> None:
+    """It is stricter than the compiler behind `wgpu`."""
+    texts = [
+        Program(example.function, "WGSL").text
+        for scalar in SCALARS
+        for example in shader_examples(scalar)
+        if scalar != "i64" or example.case.op.name not in {*REFUSED, "constant"}
+    ]
+    with serve_page("") as address:
+        browser.page.goto(address)
+        problems = browser.check_wgsl(texts)
+    if problems is None:
+        pytest.skip("the browser has no WebGPU")
+    assert not problems, "\n".join(problems)
 
 
 @pytest.mark.parametrize("language", ["GLSL", "WGSL"])

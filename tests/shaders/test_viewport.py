@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import livegrad as lg
 from livegrad.diagnostics import UsageError
 from livegrad.implicit import fit_bounds, viewport_shader
+from livegrad.implicit.bodies.clipping import clip_to_bounds
 from livegrad.implicit.shaders.steepness import steepness
 from tests.shaders.browser import Browser, reason_for_no_browser
 from tests.shaders.draw_viewport import BACKGROUND, draw, view_uniforms
@@ -98,6 +99,15 @@ def test_a_parameter_changes_without_another_shader(browser: Browser) -> None:
         assert differing(picture, lg.render(fitted, size=SIZE)) < 0.01
 
 
+def test_clipped_parts_keep_their_arguments_apart(browser: Browser) -> None:
+    """What clips a part to its bounds are arguments without names of parameters."""
+    part = clip_to_bounds(mesh_part())
+    cut = clip_to_bounds(lg.shapes.from_function(gyroid_field, k=3.0).part(BOX))
+    for each in (part, cut):
+        picture, _ = draw(browser, viewport_shader(each), SIZE)
+        assert differing(picture, lg.render(each, size=SIZE)) < 0.01
+
+
 def test_a_section_plane_cuts_the_part(browser: Browser) -> None:
     shape, normal, offset = drilled(), (0.0, -1.0, 0.0), 0.1
     part = shape.part(BOX)
@@ -110,7 +120,8 @@ def test_a_section_plane_cuts_the_part(browser: Browser) -> None:
     fitted = fit_bounds(cut)
     box = {"lg_low": list(map(float, fitted.low)), "lg_high": list(map(float, fitted.high))}
     seen = view_uniforms(viewport_shader(fitted), SIZE, (-0.6, 0.75, -0.5)) | box
-    picture, _ = draw(browser, viewport, SIZE, **seen, lg_section=[*normal, offset])
+    seen["lg_section"] = [*normal, offset]
+    picture, _ = draw(browser, viewport, SIZE, **seen)
     assert differing(picture, lg.render(fitted, size=SIZE)) < 0.01
 
 
@@ -185,3 +196,5 @@ def test_slopes_and_ranges_name_parameters() -> None:
         viewport_shader(part, slopes=["size"])
     with pytest.raises(UsageError, match="invalid range of `radius`"):
         steepness(part, {"radius": (2.0, 1.0)})
+    with pytest.raises(UsageError, match="invalid range of `radius`"):
+        steepness(part, {"radius": ("a", "b")})  # type: ignore[dict-item]

@@ -55,7 +55,19 @@ def serve(viewport: ViewportShader) -> Iterator[str]:
     page = (SOURCES / "test-page" / "test-page.html").read_text(encoding="utf-8")
     files["/test-page/"] = ("text/html", page.replace("test-page.js", "test-page.ts"))
     files["/test-page/shader.json"] = ("application/json", json.dumps(viewport.to_json()))
+    with _serve_files(files) as address:
+        yield f"{address}/test-page/"
 
+
+@contextmanager
+def serve_page(text: str) -> Iterator[str]:
+    """Serves one page, because browsers give pages without an address less, and yields its address."""
+    with _serve_files({"/": ("text/html", text)}) as address:
+        yield f"{address}/"
+
+
+@contextmanager
+def _serve_files(files: dict[str, tuple[str, str]]) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             found = files.get(self.path.partition("?")[0])
@@ -69,6 +81,8 @@ def serve(viewport: ViewportShader) -> Iterator[str]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/test-page/"
-    server.shutdown()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()

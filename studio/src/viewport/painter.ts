@@ -23,6 +23,7 @@ const STRIP_BUDGET = 16;
 const LARGEST_DIVISOR = 12;
 const COARSE_STEPS = 192;
 const FINE_STEPS = 4096;
+const SMOOTH_BUDGET = 300; // milliseconds for four times the pixels
 
 export class Painter {
   program: ShaderProgram | null = null;
@@ -65,10 +66,20 @@ export class Painter {
     this.onPainted({ coarse: true, milliseconds });
   }
 
-  /** Draws the picture with all its pixels and shows it when it is whole, unless another begins before. */
-  async paintFine(view: View): Promise<void> {
+  /** Draws the picture with all its pixels, and then a smooth one if that takes no longer than people wait. */
+  async paintFine(view: View, smooth: boolean): Promise<void> {
     const painting = ++this.painting;
-    const { width, height } = this.gl.canvas;
+    const { gl } = this;
+    const { width, height } = gl.canvas;
+    const milliseconds = await this.paintStrips(view, width, height, painting);
+    if (milliseconds === null || !smooth || 4 * milliseconds > SMOOTH_BUDGET) return;
+    const largest = gl.getParameter(gl.MAX_TEXTURE_SIZE) as number;
+    // A linear filter at half the size is the mean of four samples.
+    if (2 * Math.max(width, height) <= largest) await this.paintStrips(view, 2 * width, 2 * height, painting);
+  }
+
+  /** Shows a picture when it is whole and returns its milliseconds; null if another has begun before. */
+  private async paintStrips(view: View, width: number, height: number, painting: number): Promise<number | null> {
     this.fine = this.resize(this.fine, width, height);
     const uniforms = view(width, height, FINE_STEPS);
     const target = this.fine;
@@ -76,7 +87,7 @@ export class Painter {
     for (let row = 0; row < height; ) {
       const rows = Math.min(this.rows, height - row);
       const milliseconds = await this.drawRows(target, uniforms, row, rows);
-      if (painting !== this.painting) return;
+      if (painting !== this.painting) return null;
       row += rows;
       total += milliseconds;
       const factor = Math.max(0.5, Math.min(2, STRIP_BUDGET / Math.max(milliseconds, 0.1)));
@@ -84,6 +95,7 @@ export class Painter {
     }
     this.show(target);
     this.onPainted({ coarse: false, milliseconds: total });
+    return total;
   }
 
   /** The seven numbers that the shader answers for a pixel: whether there is a surface, its point and its normal. */

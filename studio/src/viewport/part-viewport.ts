@@ -249,7 +249,7 @@ export class PartViewport implements Viewport {
     if (!this.shader || this.ended.signal.aborted) return;
     if (!this.isClient) this.server?.request(this.request(false));
     else if (this.painting || this.frame !== 0) this.rest = setTimeout(() => this.refine(), REST / 4);
-    else void this.painter?.paintFine(this.view);
+    else void this.painter?.paintFine(this.view, this.options.smooth ?? true);
   }
 
   private readonly view: View = (width, height, steps) => {

@@ -109,6 +109,8 @@ export interface PartViewportOptions {
   readonly onFrame?: (frame: { readonly coarse: boolean; readonly milliseconds: number }) => void;
   /** Shaders with more operations go to the server without being compiled. */
   readonly maxOperations?: number;
+  /** Whether a resting picture gets four samples for each pixel, if the GPU is fast enough. The default is true. */
+  readonly smooth?: boolean;
   readonly settings?: Partial<ViewportSettings>;
 }
 

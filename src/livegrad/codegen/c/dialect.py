@@ -115,6 +115,10 @@ class Dialect:
         listed = " ".join(f"{type} {member};" for type, member in members)
         return f"typedef struct {{ {listed} }} {name};"
 
+    def struct_choice(self, name: str) -> str:
+        """The function that chooses between two values of a struct; none if `choose` needs no function."""
+        return ""
+
     def table(self, element: Scalar) -> str:
         """The type of a table of elements that a function reads by index."""
         return self.pointer.format(type=f"const {self.in_memory(element)}")

@@ -127,7 +127,8 @@ class Source:
         helpers = [f"{text}\n" for text in helper_functions(bodies, self.dialect)]
         calls = "".join([*helpers, bodies])
         prelude = [definition for call, definition in self.dialect.prelude.items() if call in calls]
-        return "\n".join([*pragma, *self.types.declarations, *prelude, *helpers, bodies])
+        choices = [self.dialect.struct_choice(name) for name in self.types.structs.values() if _chooses(calls, name)]
+        return "\n".join([*pragma, *self.types.declarations, *filter(None, choices), *prelude, *helpers, bodies])
 
     def call(self, function: Function, arguments: list[str]) -> str:
         """A call of one of the functions; a function that may fail also takes the status."""
@@ -173,6 +174,10 @@ class Source:
             return [f"    {name}[i] = {value};"]
         members = (self.types.member(value, type, index) for index in range(count))
         return [f"    {name}[i * {count} + {index}] = {member};" for index, member in enumerate(members)]
+
+
+def _chooses(text: str, struct: str) -> bool:
+    return f"_{struct}(" in text
 
 
 def _scalar(type: Type) -> Scalar:

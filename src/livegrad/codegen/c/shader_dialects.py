@@ -96,9 +96,22 @@ class ShaderDialect(Dialect):
             return f"{'(-' if value < 0 else '('}{self.words['real']}(0x7f7fffffu))"
         return super()._float(value, type)
 
+    def choose(self, type: str, condition: str, first: str, second: str) -> str:
+        """Structs have a function: neither `select` nor WebGL's ternary operator takes them."""
+        return f"{choice_of(type)}({second}, {first}, {condition})"
+
+    def struct_choice(self, name: str) -> str:
+        head = self.function_head(name, choice_of(name), [(name, "second"), (name, "first"), ("bool", "condition")])
+        return f"{head} {{ if (condition) {{ return first; }} return second; }}"
+
     def position(self, value: int, type: Type) -> str:
         scalar = scalar_of(type)
         return f"{value}u" if scalar is not None and scalar.kind == "unsigned" else str(value)
+
+
+def choice_of(struct: str) -> str:
+    """The name of the function that chooses between two values of a struct."""
+    return f"lg_select_{struct}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +120,10 @@ class Glsl(ShaderDialect):
 
     def declare(self, type: str, name: str, value: str | None = None, *, constant: bool = False) -> str:
         return super().declare(type, name, value)
+
+    def choose(self, type: str, condition: str, first: str, second: str) -> str:
+        is_struct = type.startswith("lg_")
+        return super().choose(type, condition, first, second) if is_struct else f"({condition} ? {first} : {second})"
 
     def struct(self, name: str, members: Sequence[tuple[str, str]]) -> str:
         listed = " ".join(f"{type} {member};" for type, member in members)
@@ -123,14 +140,16 @@ class Glsl(ShaderDialect):
 
 @dataclass(frozen=True, eq=False)
 class Wgsl(ShaderDialect):
-    """WGSL. Names are declared with `let` or `var`; a function chooses between values, and each struct has its own."""
+    """WGSL. Names are declared with `let` or `var`, and a function chooses between values."""
 
     def declare(self, type: str, name: str, value: str | None = None, *, constant: bool = False) -> str:
         return f"{'let' if constant else 'var'} {name}: {type}{'' if value is None else f' = {value}'};"
 
     def choose(self, type: str, condition: str, first: str, second: str) -> str:
-        function = f"lg_select_{type}" if type.startswith("lg_") else "select"
-        return f"{function}({second}, {first}, {condition})"
+        is_struct = type.startswith("lg_")
+        return (
+            super().choose(type, condition, first, second) if is_struct else f"select({second}, {first}, {condition})"
+        )
 
     def count_up(self, index: str, count: str | None) -> str:
         return f"for (var {index}: i32 = 0;{'' if count is None else f' {index} < {count}'}; {index}++)"
@@ -143,8 +162,7 @@ class Wgsl(ShaderDialect):
 
     def struct(self, name: str, members: Sequence[tuple[str, str]]) -> str:
         listed = ", ".join(f"{member}: {type}" for type, member in members)
-        head = f"fn lg_select_{name}(second: {name}, first: {name}, condition: bool) -> {name}"
-        return f"struct {name} {{ {listed} }}\n{head} {{ if (condition) {{ return first; }} return second; }}"
+        return f"struct {name} {{ {listed} }}"
 
     def vector(self, element: Scalar, size: int) -> str:
         return f"vec{size}<{self.scalar(element)}>"

@@ -158,20 +158,23 @@ def write_shader(
     writer = ShaderWriter(dialect, set(reserved))
     names = [writer.unused(name) for _, name, _ in entries]
     first, *others = [function for _, _, function in entries]
-    arguments = {p.name: writer.unused(p.name) for p in parameters if p.is_argument}
-    # The names of uniforms are reserved before functions are named; a source of nothing has the types alone.
-    reads_of = {p.name: p for p in parameters if not p.is_argument}
-    source_names = {identifier(name) for p in reads_of.values() for name in _uniform_names(p.name, p.type)}
-    source = Source(first, dialect, checked=False, others=others, reserved=writer.reserved | source_names)
-    values = {
-        p.name: arguments[p.name] if p.is_argument else writer.read_parameter(source, p.name, p.type, p.value)
-        for p in parameters
-    }
-    listed = [(source.types.name(p.type), arguments[p.name]) for p in parameters if p.is_argument]
+    arguments = [writer.unused(p.name) if p.is_argument else None for p in parameters]
+    read = [p for p in parameters if not p.is_argument]
+    # No function has the name of a uniform, which is declared after the functions are named.
+    uniform_names = {identifier(name) for p in read for name in _uniform_names(p.name, p.type)}
+    source = Source(first, dialect, checked=False, others=others, reserved=writer.reserved | uniform_names)
+    writer.reserved |= set(source.names.values())
+    values = [
+        argument or writer.read_parameter(source, p.name, p.type, p.value)
+        for p, argument in zip(parameters, arguments, strict=True)
+    ]
+    listed = [
+        (source.types.name(p.type), argument) for p, argument in zip(parameters, arguments, strict=True) if argument
+    ]
     texts: list[str] = []
     for name, root in zip(names, (source.root, *source.others), strict=True):
         head = dialect.function_head(source.types.name(root.result_type), name, listed)
-        call = source.call(root, [values[p.name] for p in parameters])
+        call = source.call(root, values)
         texts.append(f"{head}\n{{\n    return {call};\n}}\n")
     text = "\n".join([writer.declarations() + source.text(), *texts])
     functions = {what: name for (what, _, _), name in zip(entries, names, strict=True)}

@@ -8,6 +8,7 @@ are divided; what remains without one counts with the gradients of samples.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.implicit.bodies.batches import run_in_batches
+from livegrad.implicit.bodies.clipping import require_part
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.bodies.point_functions import separate_coordinates
 from livegrad.implicit.distances.distance_call import distance_rules
@@ -44,6 +46,7 @@ def steepness(part: Part, ranges: Ranges | None = None) -> float:
     >>> 1.0 <= steepness(ball) < 3.0
     True
     """
+    require_part(part)
     ranged = _check_ranges(part, ranges or {})
     run = _compile_bounds(part.function, tuple(name in ranged for name in (*part.parameter_names, *_tables(part))))
     arguments = _arguments(part, ranged)
@@ -68,8 +71,8 @@ def _tables(part: Part) -> tuple[str, ...]:
 def _check_ranges(part: Part, ranges: Ranges) -> dict[str, tuple[float, float]]:
     checked: dict[str, tuple[float, float]] = {}
     for name, ends in ranges.items():
-        is_pair = isinstance(ends, Sequence) and len(ends) == 2 and all(np.isfinite(end) for end in ends)
-        if name not in part.parameter_names or not is_pair or not ends[0] <= ends[1]:
+        is_pair = isinstance(ends, Sequence) and len(ends) == 2 and all(isinstance(end, Real) for end in ends)
+        if name not in part.parameter_names or not is_pair or not -np.inf < ends[0] <= ends[1] < np.inf:
             raise UsageError(
                 f"invalid range of `{name}`",
                 where=caller_origin(),

@@ -10,7 +10,7 @@ from typing import Any
 
 from livegrad import ops
 from livegrad.compiler import lower
-from livegrad.diagnostics import CompileError, UsageError, caller_origin
+from livegrad.diagnostics import CompileError, UsageError, caller_origin, shown
 from livegrad.frontend.differentiable.plain_function import function as captured_function
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.implicit.bodies.part import Part, prepare_assembly
@@ -110,7 +110,8 @@ def _to_shader(
     gradients: Sequence[str],
 ) -> Shader:
     shaded = shader_input(source, arguments)
-    chosen = shaded.names[1:] if uniforms is None else uniforms
+    chosen = shaded.names[1:] if uniforms is None else _names(uniforms)
+    gradients = _names(gradients)
     for name in (*chosen, *gradients):
         _require_name(shaded, name)
     entries = [("value", shaded.name, shaded.function)]
@@ -129,6 +130,10 @@ def shader_parameters(shaded: ShaderInput, uniforms: Sequence[str]) -> list[Shad
     ]
 
 
+def _names(names: str | Sequence[str]) -> Sequence[str]:
+    return (names,) if isinstance(names, str) else names
+
+
 def _require_name(shaded: ShaderInput, name: Any) -> None:
     if name not in shaded.names:
         raise UsageError(
@@ -143,6 +148,13 @@ def _require_name(shaded: ShaderInput, name: Any) -> None:
 
 def shader_input(source: Any, arguments: Sequence[Any]) -> ShaderInput:
     """The function that a shader computes, from what `to_glsl` accepts."""
+    if arguments and isinstance(source, Part | Function):
+        raise UsageError(
+            f"the types of `{source.name}` are known",
+            where=caller_origin(),
+            found=shown(arguments[0]),
+            help="leave the types out",
+        )
     match source:
         case Part():
             return input_of_part(source)
@@ -175,8 +187,9 @@ def input_of_part(part: Part) -> ShaderInput:
             help="create the part with element=lg.f32",
         )
     table_count = len(part.arguments) - len(part.parameter_names)
-    tables = part.table_names or tuple(f"table_{index}" for index in range(table_count))
-    names = ("position", *part.parameter_names, *tables)
+    tables = part.table_names or ("",) * table_count
+    named = (name or f"table_{index}" for index, name in enumerate(tables))
+    names = ("position", *part.parameter_names, *named)
     return ShaderInput(part.name, part.function, names, (None, *part.arguments))
 
 

@@ -47,15 +47,9 @@ uniform vec2 lg_picked;
 out vec4 lg_output;
 """
 
+# Compilers inline every call, so the field is called in two places and its gradient in one.
 MAIN = Template("""
-struct lg_hit { bool found; float t; vec3 normal; float cut; };
-
-vec3 lg_normal(vec3 point)
-{
-    vec3 gradient = $gradient(point);
-    float steepness = length(gradient);
-    return steepness > 1.0e-8 ? gradient / steepness : vec3(0.0);
-}
+struct lg_hit { bool found; float t; vec3 face; float cut; };
 
 // The part of a ray that is inside the box and behind the section plane; `face` is the normal where it begins, and
 // `cut` where the ray passes the plane inside the box.
@@ -81,7 +75,8 @@ bool lg_clip(vec3 origin, out float start, out float end, out vec3 face, out flo
 }
 
 // Sphere tracing: no step passes the surface, because the field changes by at most lg_steepness in a unit. Steps are
-// at least half a pixel long, so that rays along a surface arrive.
+// at least half a pixel long, so that rays along a surface arrive. A step that ends inside is bisected. `face` is the
+// normal of a hit on the box or the section plane, and zero for others.
 lg_hit lg_trace(vec3 origin)
 {
     lg_hit hit = lg_hit(false, 0.0, vec3(0.0), -1.0e30);
@@ -89,26 +84,30 @@ lg_hit lg_trace(vec3 origin)
     vec3 face;
     if (!lg_clip(origin, start, end, face, hit.cut)) { return hit; }
     float shortest = 0.5 * lg_pixel;
-    float t = start, before = start;
-    float value = $field(origin + t * lg_forward);
-    if (value < 0.0) { return lg_hit(true, start, face, hit.cut); }
-    for (int i = 0; i < lg_steps; ++i)
+    float t = start, outside = start, inside = start;
+    int halvings = -1;
+    for (int i = 0; i < lg_steps + 16; ++i)
     {
-        if (t >= end) { return hit; }
-        float reach = value / lg_steepness;
-        before = t;
-        t = min(end, t + (reach > shortest ? reach : shortest));
-        value = $field(origin + t * lg_forward);
+        float value = $field(origin + t * lg_forward);
         if (value < 0.0)
         {
-            for (int j = 0; j < 16; ++j)
-            {
-                float middle = 0.5 * (before + t);
-                if ($field(origin + middle * lg_forward) < 0.0) { t = middle; } else { before = middle; }
-            }
-            t = 0.5 * (before + t);
-            return lg_hit(true, t, lg_normal(origin + t * lg_forward), hit.cut);
+            if (i == 0) { return lg_hit(true, start, face, hit.cut); }
+            inside = t;
+            halvings = max(halvings, 0);
         }
+        else
+        {
+            if (halvings < 0 && t >= end) { return hit; }
+            outside = t;
+        }
+        if (halvings < 0)
+        {
+            float reach = value / lg_steepness;
+            t = min(end, t + (reach > shortest ? reach : shortest));
+            continue;
+        }
+        t = 0.5 * (outside + inside);
+        if (++halvings > 16) { return lg_hit(true, t, vec3(0.0), hit.cut); }
     }
     return hit;
 }
@@ -143,28 +142,24 @@ float lg_slope(int index, vec3 point)
 $slopes    return 0.0;
 }
 
-vec3 lg_shade(vec3 point, vec3 normal)
+vec3 lg_shade(vec3 point, vec3 normal, float steepness)
 {
     if (lg_display == 1) { return 0.5 + 0.5 * normal; }
-    if (lg_display == 2)
-    {
-        return lg_light(lg_diverging(length($gradient(point)) / lg_scale - 1.0), normal);
-    }
+    if (lg_display == 2) { return lg_light(lg_diverging(steepness / lg_scale - 1.0), normal); }
     if (lg_display >= 3)
     {
         // Where the field stays zero as the parameter turns: the surface moves by this much along its normal.
-        float moved = -lg_slope(lg_display - 3, point) / max(length($gradient(point)), 1.0e-8);
+        float moved = -lg_slope(lg_display - 3, point) / max(steepness, 1.0e-8);
         return lg_light(lg_diverging(moved / lg_scale), normal);
     }
     return lg_light($paint, normal);
 }
 
 // The field on the section plane: colours by sign, lines at multiples of the spacing, and a bold line at zero.
-vec3 lg_field(vec3 point)
+vec3 lg_field(vec3 point, float steepness)
 {
     float value = $field(point);
-    vec3 gradient = $gradient(point);
-    float width = max(length(gradient) * lg_pixel, 1.0e-12);
+    float width = max(steepness * lg_pixel, 1.0e-12);
     float steps = value / lg_spacing;
     float line = abs(steps - roundEven(steps)) * lg_spacing / width;
     vec3 color = lg_diverging(value / (8.0 * lg_spacing));
@@ -190,26 +185,6 @@ vec4 lg_plate_at(vec3 origin, float before)
     return vec4(vec3(0.42, 0.47, 0.55), mix(0.10, 0.45, ink));
 }
 
-vec3 lg_picture(vec3 origin)
-{
-    lg_hit hit = lg_trace(origin);
-    vec3 color = lg_background;
-    float depth = 1.0e30;
-    if (hit.found)
-    {
-        vec3 point = origin + hit.t * lg_forward;
-        color = lg_shade(point, hit.normal);
-        depth = hit.t;
-    }
-    if (lg_spacing > 0.0 && hit.cut > -1.0e29 && hit.cut <= depth)
-    {
-        color = lg_field(origin + hit.cut * lg_forward);
-        depth = hit.cut;
-    }
-    vec4 plate = lg_plate_at(origin, depth);
-    return mix(color, plate.rgb, plate.a);
-}
-
 vec4 lg_bytes(float value)
 {
     uint word = floatBitsToUint(value);
@@ -224,13 +199,26 @@ vec3 lg_origin(vec2 pixel)
 
 void main()
 {
-    if (lg_picked.x < 0.0) { lg_output = vec4(lg_picture(lg_origin(gl_FragCoord.xy)), 1.0); return; }
-    // A picture of 8 × 1 pixels, whose bytes are floats: whether there is a surface, its point and its normal.
-    vec3 origin = lg_origin(lg_picked);
+    bool picking = lg_picked.x >= 0.0;
+    vec3 origin = lg_origin(picking ? lg_picked : gl_FragCoord.xy);
     lg_hit hit = lg_trace(origin);
-    vec3 point = origin + hit.t * lg_forward;
-    float answer[7] = float[7](hit.found ? 1.0 : 0.0, point.x, point.y, point.z, hit.normal.x, hit.normal.y,
-        hit.normal.z);
-    lg_output = lg_bytes(answer[clamp(int(gl_FragCoord.x), 0, 6)]);
+    bool shows_field = !picking && lg_spacing > 0.0 && hit.cut > -1.0e29 && (!hit.found || hit.cut <= hit.t);
+    float depth = shows_field ? hit.cut : hit.found ? hit.t : 1.0e30;
+    vec3 point = origin + (depth < 1.0e29 ? depth : 0.0) * lg_forward;
+    vec3 gradient = depth < 1.0e29 ? $gradient(point) : vec3(0.0);
+    float steepness = length(gradient);
+    vec3 normal = hit.face != vec3(0.0) ? hit.face : steepness > 1.0e-8 ? gradient / steepness : vec3(0.0);
+    if (picking)
+    {
+        // A picture of 8 × 1 pixels, whose bytes are floats: whether there is a surface, its point and its normal.
+        float answer[7] = float[7](hit.found ? 1.0 : 0.0, point.x, point.y, point.z, normal.x, normal.y, normal.z);
+        lg_output = lg_bytes(answer[clamp(int(gl_FragCoord.x), 0, 6)]);
+        return;
+    }
+    vec3 color = lg_background;
+    if (shows_field) { color = lg_field(point, steepness); }
+    else if (hit.found) { color = lg_shade(point, normal, steepness); }
+    vec4 plate = lg_plate_at(origin, depth);
+    lg_output = vec4(mix(color, plate.rgb, plate.a), 1.0);
 }
 """)

@@ -36,6 +36,7 @@ if (query.has("broken")) Object.assign(shader, { text: shader.text.replace("void
 const viewport = new PartViewport(element("view"), {
   requestFrame: serverFrame,
   maxOperations: Number(query.get("limit") ?? 20_000),
+  smooth: query.has("smooth"),
   onFrame: (frame) => page.frames.push(frame),
   onPick: (picked) => {
     page.picked.push(picked);
