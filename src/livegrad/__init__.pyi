@@ -380,6 +380,9 @@ from livegrad.live.graph.block import (
 from livegrad.live.graph.composite import (
     Composite,
 )
+from livegrad.live.graph.control import (
+    Control,
+)
 from livegrad.live.engine import (
     Engine,
 )
@@ -751,6 +754,7 @@ __all__ = [
     "block",
     "Block",
     "Composite",
+    "Control",
     "Engine",
     "For",
     "If",

@@ -34,10 +34,12 @@ _LIVE = {
     "livegrad.live.engine": "Engine",
     "livegrad.live.frame": "EngineError Frame",
     "livegrad.live.graph.append_buffer": "AppendBuffer",
-    "livegrad.live.graph.block": "Block Range State",
+    "livegrad.live.graph.block": "Block State",
     "livegrad.live.graph.composite": "Composite",
+    "livegrad.live.graph.control": "Control",
     "livegrad.live.graph.regions": "For If IfElse Switch While",
     "livegrad.live.graph.sources": "ExternalBuffer",
+    "livegrad.live.parameters": "PinParameter",
     "livegrad.live.profile": "chrome_trace",
     "livegrad.live.recording": "Difference record Recording Replay replay",
     "livegrad.live.update.diff_plans": "Level",
@@ -137,7 +139,7 @@ _EVERYDAY = {
 }
 # Names of the groups that are also attributes of `livegrad`.
 _IN_EVERYDAY = {
-    "live": "block Block Composite Engine For If IfElse load_document State Switch While",
+    "live": "block Block Composite Control Engine For If IfElse load_document State Switch While",
     "contexts": "context Context ContextGraph",
     "implicit": """
         Assembly load_3mf load_stl load_vm mesh Part parts render save_3mf save_animation save_mesh save_png save_stl
@@ -148,7 +150,8 @@ GROUPS = {"ir": _IR, "live": _LIVE, "contexts": _CONTEXTS, "implicit": _IMPLICIT
 # Modules with classes whose constructors explain wrong arguments. IR classes are constructed too often to be wrapped.
 _CONSTRUCTORS_EXPLAINED = (
     "livegrad.contexts.", "livegrad.implicit.", "livegrad.live.engine", "livegrad.live.graph.append_buffer",
-    "livegrad.live.graph.block", "livegrad.live.graph.composite", "livegrad.live.graph.regions",
+    "livegrad.live.graph.block", "livegrad.live.graph.composite", "livegrad.live.graph.control",
+    "livegrad.live.graph.regions",
     "livegrad.tensors.tensor_graph",
 )  # fmt: skip
 # Methods of engines are called too often to be wrapped.

@@ -4,13 +4,15 @@ export type PinReference = [block: string, pin: string];
 export type Numeric = number | boolean | string | Numeric[]; // text: NaN, Infinity, -Infinity, complex numbers
 
 export interface Control {
-  kind: "number" | "integer" | "boolean" | "vector" | "color" | "none";
+  kind: "number" | "integer" | "angle" | "boolean" | "choice" | "vector" | "colour" | "none";
   default: Numeric | null;
   low: number;
   high: number;
   step: number | null;
   unit: string;
   label: string;
+  group: string;
+  choices: [label: string, value: number | boolean][];
 }
 
 export interface Input {

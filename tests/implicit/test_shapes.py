@@ -1,6 +1,6 @@
 """Shapes written in Python: distances, Boolean operations, and parameters fitted by gradient descent."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
@@ -201,3 +201,19 @@ def test_invalid_shapes_are_rejected_with_the_reason(make, said):
         make()
     assert said in caught.value.what
     assert "test_shapes.py" in str(caught.value.where)
+
+
+def test_parameters_of_shapes_have_controls() -> None:
+    millimetres = lg.Control(0.0, 5.0, unit="mm")
+
+    @lg.function
+    def bowl(p: lg.vec3, depth: Annotated[lg.f32, lg.Control(0.0, 3.0)], rim: Annotated[lg.f32, millimetres]) -> lg.f32:
+        return p.x * p.x + p.y * p.y - p.z * rim - depth
+
+    depth, rim = Parameter("depth", 1.0), Parameter("rim", 1.0, lg.Control(0.0, 1.0))
+    body = from_function(bowl, depth=depth, rim=rim) | sphere(Parameter("radius", 1.0))
+    part = body.part(((-2, -2, -2), (2, 2, 2)))
+    assert part.controls == {"depth": lg.Control(0.0, 3.0), "rim": lg.Control(0.0, 1.0)}
+    assert part.with_parameters(depth=2.0).controls == part.controls
+    with pytest.raises(lg.UsageError, match=r"not a control \(test_shapes.py:\d+"):
+        Parameter("depth", 1.0, 3.0)  # type: ignore[arg-type]

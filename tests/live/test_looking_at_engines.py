@@ -1,4 +1,4 @@
-"""The interface for programs that display an engine: listeners, `peek`, renaming, and ranges of controls."""
+"""The interface for programs that display an engine: listeners, `peek`, and renaming."""
 
 from __future__ import annotations
 
@@ -190,19 +190,3 @@ def test_a_recording_replays_names(tmp_path):
     replayed = lg.live.replay(tmp_path / "session.jsonl", trust=True)
     assert replayed.differences == ()
     assert list(replayed.engine.graph.blocks) == ["total", "up"]
-
-
-def test_a_range_is_kept_in_a_document(tmp_path):
-    engine, _, more = counter()
-    more["by"].range = lg.live.Range(0.0, 10.0, step=0.5, unit="mm")
-    engine.save(tmp_path / "scene.lg")
-    opened = lg.load_document(tmp_path / "scene.lg").engine(trust=True)
-    assert opened.graph.blocks["more"]["by"].range == lg.live.Range(0.0, 10.0, step=0.5, unit="mm")
-    opened.save(tmp_path / "again.lg")
-    assert (tmp_path / "again.lg").read_text() == (tmp_path / "scene.lg").read_text()
-
-
-@pytest.mark.parametrize("values", [(1.0, 1.0), (2.0, 1.0), (0.0, float("inf")), (0.0, "1")])
-def test_an_empty_range_is_rejected(values):
-    with pytest.raises(lg.UsageError):
-        lg.live.Range(*values)

@@ -37,11 +37,13 @@ from livegrad.live.graph.append_buffer import (
 )
 from livegrad.live.graph.block import (
     Block,
-    Range,
     State,
 )
 from livegrad.live.graph.composite import (
     Composite,
+)
+from livegrad.live.graph.control import (
+    Control,
 )
 from livegrad.live.graph.regions import (
     For,
@@ -52,6 +54,9 @@ from livegrad.live.graph.regions import (
 )
 from livegrad.live.graph.sources import (
     ExternalBuffer,
+)
+from livegrad.live.parameters import (
+    PinParameter,
 )
 from livegrad.live.profile import (
     chrome_trace,
@@ -90,15 +95,16 @@ __all__ = [
     "Frame",
     "AppendBuffer",
     "Block",
-    "Range",
     "State",
     "Composite",
+    "Control",
     "For",
     "If",
     "IfElse",
     "Switch",
     "While",
     "ExternalBuffer",
+    "PinParameter",
     "chrome_trace",
     "Difference",
     "record",

@@ -38,6 +38,7 @@ from livegrad.live.graph.journal import (
 from livegrad.live.graph.nesting import with_inner_blocks
 from livegrad.live.graph.sources import ExternalBuffer, Numbers, feature_value
 from livegrad.live.output_reader import OutputReader, graph_containing
+from livegrad.live.parameters import PinParameter, list_parameters
 from livegrad.live.poll_watches import poll_watches, report_watch_errors
 from livegrad.live.runtime import Runtime
 from livegrad.live.update.apply import Applier
@@ -451,6 +452,26 @@ class Engine(GradientSource):
         """
         # Imported on demand: it describes all kinds of blocks, whose modules import this one.
         import_module("livegrad.live.documents.save").save_engine(self, path)
+
+    def parameters(self) -> dict[Pin, PinParameter]:
+        """Returns the inputs that have no connection, and for each how a panel shows it, as plain data.
+
+        It follows the order of the graph, into composites. Bound inputs are left out; so are pins inside a composite
+        that an exposed pin feeds.
+
+        >>> from typing import Annotated
+        >>> import livegrad as lg
+        >>> def amplify(x=1.0, gain: Annotated[float, lg.Control(0, 10, unit="dB", group="Sound")] = 2.0):
+        ...     return x * gain
+        >>> engine = lg.Engine()
+        >>> _ = engine.add(lg.block(amplify))
+        >>> for pin, shown in engine.parameters().items():
+        ...     print(shown["key"], shown["group"], shown["kind"], shown["value"], shown["high"], shown["unit"] or "-")
+        amplify.x amplify number 1.0 None -
+        amplify.gain Sound slider 2.0 10 dB
+        """
+        with self.graph.editing():
+            return list_parameters(self.graph)
 
     def explain(self) -> str:
         """Explains what happened to every step in the last frame, at which level, and why."""

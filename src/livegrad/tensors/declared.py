@@ -7,14 +7,16 @@ Transforms, loops and blocks do this before they call a function. All other Pyth
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 from livegrad.ir.types import Scalar, c128, f64
 from livegrad.tensors.handle import Tensor, number_node, wrap
 from livegrad.tensors.weak_types import cast_number, is_weak, make_strong
 
 _ANNOTATION_TYPES: dict[Any, Scalar] = {float: f64, complex: c128, "float": f64, "complex": c128}
+_ANNOTATED_TEXT = re.compile(r"(?:\w+\.)*Annotated\[\s*(\w+)\s*,")  # in modules whose annotations are strings
 _KINDS = {"float": (int, float), "complex": (int, float, complex)}
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -51,6 +53,11 @@ def convert_declared_number(function: Callable[..., Any], index: int, value: Any
 
 
 def _declared_type(annotation: Any) -> Scalar | None:
+    if annotation.__class__ is str:
+        match = _ANNOTATED_TEXT.match(annotation)
+        annotation = annotation if match is None else match[1]
+    elif get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
     try:
         return _ANNOTATION_TYPES.get(annotation)
     except TypeError:  # not hashable

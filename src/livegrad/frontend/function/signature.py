@@ -198,7 +198,12 @@ def _tuple_element(value: Any) -> Pattern:
 
 
 def read_annotation(value: Any) -> Annotation:
-    """Parses the value of an annotation; raises TypeError if it is not a type."""
+    """Parses the value of an annotation; raises TypeError if it is not a type.
+
+    What `Annotated` adds, such as `lg.Control`, is for others.
+    """
+    if get_origin(value) is Annotated:
+        return read_annotation(get_args(value)[0])
     if isinstance(value, NoDiff):
         inner = read_annotation(value.type)
         return replace(inner, no_diff=True)

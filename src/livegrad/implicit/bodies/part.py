@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
 from livegrad.ir.types import Scalar, Vector, f32, scalar_of
+from livegrad.live.graph.control import Control
 from livegrad.tensors.handle import Tensor
 
 Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -82,6 +84,7 @@ class Part:
     min_feature_size: float = 0.0
     table_names: tuple[str, ...] = ()
     ends_itself: bool = False  # whether the function is positive outside the bounds
+    controls: Mapping[str, Control] = dataclass_field(default_factory=dict)  # how a panel shows parameters, by name
 
     def __post_init__(self) -> None:
         low, high = box_corners((self.low, self.high))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from keyword import iskeyword
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.diagnostics import caller_origin, shown
+from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.implicit.bodies.function_shape import field_of_function
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.nodes.errors import AssemblyError
@@ -26,6 +28,7 @@ from livegrad.ir.leaves import constant, input_node, input_op
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Vector, f32
 from livegrad.ir.walk import toposort
+from livegrad.live.graph.control import Control, annotated_control, require_control
 from livegrad.ops.aggregate import make_vector, members_of
 
 __all__ = [
@@ -55,13 +58,16 @@ def __dir__() -> list[str]:
 class Parameter(Key):
     """A parameter of a shape: `sphere(Parameter("radius", 2.0))`. Each object is a distinct parameter.
 
-    >>> Parameter("radius", 2.0)
+    A panel shows it as its control says; `part.controls` has the controls of a part.
+
+    >>> import livegrad as lg
+    >>> Parameter("radius", 2.0, lg.Control(0.0, 5.0, unit="mm"))
     <parameter radius = 2>
     """
 
-    __slots__ = ("value",)
+    __slots__ = ("control", "value")
 
-    def __init__(self, name: str, value: float) -> None:
+    def __init__(self, name: str, value: float, control: Control | None = None) -> None:
         if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
             raise AssemblyError(
                 "invalid parameter name",
@@ -72,6 +78,8 @@ class Parameter(Key):
             )
         super().__init__(name)
         self.value = finite_number(value, f"value for parameter `{name}`")
+        require_control(control)
+        self.control = control
 
     @property
     def node(self) -> Node:
@@ -191,7 +199,9 @@ class Shape:
         if len(set(names)) != len(names):
             raise AssemblyError("two parameters have the same name", where=caller_origin(), found=", ".join(names))
         low, high = box_corners(bounds)
-        return Part(function, tuple(np.float32(p.value) for p in parameters), low, high, name, names)
+        controls = {parameter.name: parameter.control for parameter in parameters if parameter.control is not None}
+        values = tuple(np.float32(parameter.value) for parameter in parameters)
+        return Part(function, values, low, high, name, names, controls=controls)
 
 
 def sphere(radius: Number = 1.0) -> Shape:
@@ -288,13 +298,20 @@ def gyroid(period: Number = 1.0) -> Shape:
 def from_function(function: Callable[..., Any], **dimensions: Any) -> Shape:
     """Creates a shape from a typed Python function of position that is negative inside.
 
-    Pass the other arguments of the function by name: numbers, parameters, or vectors and structs of these.
+    Pass the other arguments of the function by name: numbers, parameters, or vectors and structs of these. A parameter
+    without a control takes that of the function's annotation.
 
     >>> bowl = from_function(lambda p, depth: p.x * p.x + p.y * p.y - p.z - depth, depth=Parameter("depth", 1.0))
     >>> (bowl & half_space((0, 0, 1))).part(((-2, -2, -2), (2, 2, 2)))([[0, 0, 0], [0, 0, -1]])
     array([0., 0.], dtype=float32)
     """
-    return Shape(field_of_function(function, dimensions, _to_node))
+    shape = Shape(field_of_function(function, dimensions, _to_node))
+    python = function.python_function if isinstance(function, CapturedFunction) else function
+    for name, parameter in signature(python).parameters.items():
+        value = dimensions.get(name)
+        if isinstance(value, Parameter) and value.control is None:
+            value.control = annotated_control(python, parameter)
+    return shape
 
 
 def union(*shapes: Shape, blend: Number | None = None) -> Shape:

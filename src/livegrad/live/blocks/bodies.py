@@ -26,6 +26,7 @@ from livegrad.lazy.holders import holders_of
 from livegrad.live.blocks.captured_block import CapturedBody
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, Body, InputSpec, Specialized, pin_names
+from livegrad.live.graph.control import annotated_control
 from livegrad.live.graph.problems import GraphError, PinError, origin_of_exception
 from livegrad.live.graph.sources import InputType, setting_of
 from livegrad.ops.context import FeatureKey, feature_leaves, feature_of
@@ -210,7 +211,8 @@ class TracedBody:
             default = None if parameter.default is parameter.empty else parameter.default
             if default is not None:
                 _require_numbers(default, parameter.name, self.name)
-            specs.append(InputSpec(parameter.name, types.get(parameter.name), default))
+            control = annotated_control(python, parameter)
+            specs.append(InputSpec(parameter.name, types.get(parameter.name), default, control))
             self._positional_count += parameter.kind is parameter.POSITIONAL_ONLY
         self.inputs = tuple(specs)
         self.outputs = outputs

@@ -13,7 +13,7 @@ from livegrad.live.documents.readable_values import from_readable
 from livegrad.live.documents.save import FORMAT
 from livegrad.live.documents.tables import Table, function_line, graph_lines
 from livegrad.live.engine import EXECUTORS, Engine
-from livegrad.live.graph.block import Range
+from livegrad.live.graph.control import Control
 from livegrad.live.recording.rebuild import BlockReader, Line
 
 _DAMAGE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
@@ -158,13 +158,12 @@ def _bound_pins(tables: Table, parent_path: str) -> list[str]:
 
 
 def _set_appearance(reader: BlockReader, described: Line) -> None:
-    """Sets the drawing positions of blocks, and the ranges of pins."""
+    """Sets the positions of blocks in drawings, and the controls of pins."""
     for line in described["blocks"]:
         if "at" in line:
-            x, y = line["at"]
-            reader.blocks[line["id"]].position = float(x), float(y)
-        for pin, range in line.get("ranges", {}).items():
-            reader.blocks[line["id"]][pin].range = Range(**range)
+            reader.blocks[line["id"]].position = line["at"]
+        for pin, table in line.get("controls", {}).items():
+            reader.blocks[line["id"]][pin].control = Control(**table)
         if line.get("kind") == "composite":
             _set_appearance(reader, line)
         for body in line.get("bodies", {}).values():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Hashable
-from dataclasses import asdict
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,9 @@ from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.live.documents.readable_values import to_readable
 from livegrad.live.documents.tables import Table, escape, function_table, graph_tables
 from livegrad.live.documents.toml_text import toml_text
-from livegrad.live.graph.block import Block, Pin, Range
+from livegrad.live.graph.block import Block, Pin
 from livegrad.live.graph.block_graph import Graph, Source
+from livegrad.live.graph.control import control_table
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import Binding
 from livegrad.live.recording.describe import Describer, Line
@@ -54,11 +54,6 @@ def engine_tables(engine: Engine) -> Table:
     }
 
 
-def _range_table(range: Range) -> Table:
-    """A range as a table, without unset fields."""
-    return {key: value for key, value in asdict(range).items() if value not in (None, "")}
-
-
 class _NamedFunctions(FunctionWriter):
     """Identifies functions by their names, and lambdas by the block that computes them."""
 
@@ -94,8 +89,9 @@ class _PathDescriber(Describer):
             self._path.pop()
         if block.position is not None:
             line["at"] = list(block.position)
-        ranges = {name: _range_table(pin.range) for name, pin in block.inputs.items() if pin.range is not None}
-        return {**line, "ranges": ranges} if ranges else line
+        own = {name: pin.own_control for name, pin in block.inputs.items()}
+        controls = {name: control_table(control) for name, control in own.items() if control is not None}
+        return {**line, "controls": controls} if controls else line
 
     def inside(self, graph: Graph) -> Line:
         """Sorts sources in the order of pins, so that the order of edits does not matter."""

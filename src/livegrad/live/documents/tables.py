@@ -61,8 +61,8 @@ def graph_tables(described: Table, path: str = "") -> Table:
 def _block_table(line: Table, feeds: Table, parent_path: str) -> Table:
     default_path = f"{parent_path}/{escape(line['name'])}".removeprefix("/")
     table: Table = {"at": line["at"]} if "at" in line else {}
-    if "ranges" in line:
-        table["ranges"] = Inline({pin: Inline(range) for pin, range in line["ranges"].items()})
+    if "controls" in line:
+        table["controls"] = Inline({pin: Inline(control) for pin, control in line["controls"].items()})
     inputs: Table = {name: _input_entry(None, source) for name, source in feeds.items()}
     if "kind" not in line:
         return {"same": line["id"], **table, **({"inputs": inputs} if inputs else {})}
@@ -164,7 +164,7 @@ def _source_lines(block_id: str, table: Table) -> Iterator[list[Any]]:
 
 
 def _block_line(name: str, table: Table, parent_path: str) -> Table:
-    appearance = {key: table[key] for key in ("at", "ranges") if key in table}
+    appearance = {key: table[key] for key in ("at", "controls") if key in table}
     if "same" in table:
         return {"id": table["same"], "name": name, **appearance}
     path = table.get("path", f"{parent_path}/{escape(name)}".removeprefix("/"))

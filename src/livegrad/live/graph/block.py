@@ -7,8 +7,9 @@ specialises the bodies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, nan
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -18,6 +19,7 @@ from livegrad.diagnostics import LivegradError, UsageError, caller_origin, shown
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, Type, scalar_of_dtype
 from livegrad.live.graph.captured_call import CapturedCall
+from livegrad.live.graph.control import Control, require_control
 from livegrad.live.graph.gradient_source import GradientSource
 from livegrad.live.graph.sources import InputType, Numbers, Setting, array_of, with_default_type
 from livegrad.live.graph.user_kernel import CudaKernel
@@ -30,11 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """An input of a body: its name, its type (None: any), and its default."""
+    """An input of a body: its name, its type (None: any), its default, and its control, if it declares one."""
 
     name: str
     type: Type | None = None
     default: Any = None
+    control: Control | None = None
 
 
 @dataclass(frozen=True)
@@ -63,32 +66,6 @@ class Body(Protocol):
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized: ...
 
 
-@dataclass(frozen=True)
-class Range:
-    """How a control for an input looks: the smallest and the largest value, the step, the unit and a label.
-
-    A control such as a slider of the Studio follows it. It does not limit the values that a program sets.
-
-    >>> import livegrad as lg
-    >>> amplify = lg.block(lambda x, gain=1.0: x * gain, name="amplify")
-    >>> amplify["gain"].range = Range(0.0, 10.0, step=0.5, unit="dB", label="loudness")
-    """
-
-    low: float
-    high: float
-    step: float | None = None  # None: continuous
-    unit: str = ""
-    label: str = ""  # "": the name of the pin
-
-    def __post_init__(self) -> None:
-        numbers = (self.low, self.high, *(() if self.step is None else (self.step,)))
-        if not all(isinstance(number, int | float) and isfinite(number) for number in numbers):
-            raise UsageError("a range has finite numbers", where=caller_origin(), found=shown(numbers))
-        if not self.low < self.high or (self.step is not None and self.step <= 0):
-            expected = "low < high, and a positive step"
-            raise UsageError("an empty range", where=caller_origin(), expected=expected, found=f"{self}")
-
-
 PinDirection = Literal["input", "output"]
 
 
@@ -100,10 +77,29 @@ class Pin(GradientSource):
     name: str
     direction: PinDirection
     default: tuple[Any, Setting] | None = field(default=None, repr=False)  # the default and its setting, cached
-    range: Range | None = field(default=None, repr=False)  # for controls; computation ignores it
+    own_control: Control | None = field(default=None, repr=False)  # None: that of the body or of the pins inside
 
     def __repr__(self) -> str:
         return f"{self.block.name}.{self.name}"
+
+    @property
+    def control(self) -> Control | None:
+        """How a panel shows this input: the control that was assigned, or else that of the function's annotation.
+
+        A pin that a composite exposes has the control of the pin inside. Assign None to remove an assigned control.
+        """
+        if self.own_control is not None or self.direction == "output":
+            return self.own_control
+        return self.block.control_of(self.name)
+
+    @control.setter
+    def control(self, control: Control | None) -> None:
+        require_control(control)
+        if self.direction == "output":
+            what, help = f"`{self}` is an output", "only inputs have controls"
+            raise UsageError(what, where=caller_origin(), help=help)
+        with self.block.changing_appearance("control", self, control):
+            self.own_control = control
 
 
 @dataclass(eq=False)
@@ -167,7 +163,7 @@ class Block(GradientSource):
     home: Graph | None = None  # the graph that contains it
     is_read: bool = False  # whether a user has read one of its results
     watch: Watch | None = None  # follows files while the block is in an engine
-    position: tuple[float, float] | None = None  # in drawings; computation ignores it
+    _position: tuple[float, float] | None = None
 
     def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
         require_body(body)
@@ -236,11 +232,54 @@ class Block(GradientSource):
         """The default of an input; None if it must be connected or set."""
         return next((spec.default for spec in self.body.inputs if spec.name == name), None)
 
+    def control_of(self, name: str) -> Control | None:
+        """The control that the body, or a pin inside, declares for an input."""
+        body: Body | None = vars(self).get("body")  # composites and states have none
+        declared = () if body is None else (spec.control for spec in body.inputs if spec.name == name)
+        inner = (pin.control for pin in self.pins_behind(name))
+        return next((control for control in (*declared, *inner) if control is not None), None)
+
+    @property
+    def position(self) -> tuple[float, float] | None:
+        """Where drawings show the block; computation ignores it."""
+        return self._position
+
+    @position.setter
+    def position(self, position: tuple[float, float] | None) -> None:
+        if position is not None:
+            position = require_position(position)
+        with self.changing_appearance("move", self, position):
+            self._position = position
+
+    @contextmanager
+    def changing_appearance(self, edit: str, *arguments: Any) -> Iterator[None]:
+        """Notifies listeners of a change that computation ignores."""
+        if self.home is None:
+            yield
+            return
+        with self.home.editing(), self.home.journal.notify_observer(edit, self.home, *arguments):
+            yield
+
     def __repr__(self) -> str:
         return f"<block {self.name}({', '.join(self.inputs)}) -> {', '.join(self.outputs) or 'nothing'}>"
 
 
 AnyBlock = TypeVar("AnyBlock", bound=Block)
+
+
+def require_position(position: Any) -> tuple[float, float]:
+    """Two finite numbers as a position; raises for anything else."""
+    is_pair = isinstance(position, Sequence | np.ndarray) and len(position) == 2
+    try:
+        x, y = map(float, position) if is_pair else (nan, nan)
+    except (TypeError, ValueError, OverflowError):
+        x = y = nan
+    if not (isfinite(x) and isfinite(y)):
+        help = "write block.position = x, y"
+        raise UsageError(
+            "not a position", where=caller_origin(), expected="two numbers", found=shown(position), help=help
+        )
+    return x, y
 
 
 def require_block(block: Any) -> None:

@@ -21,6 +21,7 @@ from livegrad.frontend.differentiable.differentiable_function import Differentia
 from livegrad.frontend.differentiable.plain_function import function
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.python_source import MISSING, Source, capture, run_source
+from livegrad.live.graph.control import Control, control_table
 from livegrad.live.recording.exact_values import NotRecordable, decode_value, encode_value
 
 _LIBRARIES = {"livegrad", "numpy", *sys.stdlib_module_names}
@@ -82,6 +83,8 @@ class FunctionWriter:
             return {"import": imported}
         if isinstance(value, FunctionType | CapturedFunction):
             return {"function": self.id_of(value)}
+        if isinstance(value, Control):
+            return {"control": control_table(value)}
         try:
             return {"value": encode_value(value)}
         except NotRecordable:
@@ -139,6 +142,9 @@ def _names_of(source: Source) -> Iterator[str]:
         codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     outer = {name for code in codes for name in (*code.co_names, *code.co_freevars)}
     annotations = {str(text) for text in source.function.__annotations__.values()}
+    arguments = source.definition.args
+    parameters = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    annotations |= {ast.unparse(parameter.annotation) for parameter in parameters if parameter.annotation is not None}
     for name in used:
         is_defined = name in source.closure or name in source.function.__globals__
         if (
@@ -207,6 +213,8 @@ class FunctionReader:
             return importlib.import_module(text["module"])
         if "import" in text:
             return _import(text["import"])
+        if "control" in text:
+            return Control(**text["control"])
         return self.get(text["function"]) if "function" in text else decode_value(text["value"])
 
 

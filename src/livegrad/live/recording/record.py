@@ -139,6 +139,8 @@ class Recording:
 
     def after_edit(self, edit: str, graph: Graph | None, arguments: tuple[Any, ...], before: Any) -> None:
         """Writes a completed edit."""
+        if edit in ("move", "control"):
+            return  # computation ignores it
         self._note_interruption()
         line: Line = {"edit": edit}
         if graph is not None:

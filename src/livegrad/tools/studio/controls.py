@@ -1,7 +1,7 @@
 """Controls for inputs: which kind of control a value needs and how far it goes, and values that a page sends.
 
-In: a pin and its value. Out: JSON for a control; or, from JSON, a value of the same type. An input without a `Range`
-gets one around its default.
+In: a pin and its value. Out: JSON for a control; or, from JSON, a value of the same type. An input without a range gets
+one around its default.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ import numpy as np
 
 from livegrad.diagnostics import UsageError
 from livegrad.live.graph.block import Pin
+from livegrad.live.graph.control import Control
 from livegrad.live.graph.sources import Setting
 from livegrad.tools.studio.values import Json, plain
 
-_COLOURS = ("color", "colour", "tint", "background", "ink")
+_COLOURS = ("color", "colour")
 _MAX_COMPONENTS = 16
 _FROM_TEXT = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def control_of(pin: Pin, setting: Setting) -> Json:
-    """The control for an input.
+    """The control for an input: that of its pin, completed by its value and its default.
 
     >>> import livegrad as lg
     >>> block = lg.block(lambda x=0.5, n=3: x * n, name="b")
@@ -30,18 +31,26 @@ def control_of(pin: Pin, setting: Setting) -> Json:
     >>> control["kind"], control["low"], control["high"]
     ('number', 0.0, 1.0)
     """
-    kind = _kind(pin.name, setting.value)
-    control: Json = {"kind": kind, "default": _default(pin)}
-    range = pin.range
-    if range is not None:
-        control |= {"low": range.low, "high": range.high, "step": range.step, "unit": range.unit}
-        return control | {"label": range.label or pin.name}
-    low, high = (0.0, 1.0) if kind == "color" else _guess_range(control["default"])
-    return control | {"low": low, "high": high, "step": 1 if kind == "integer" else None, "unit": "", "label": pin.name}
+    control = pin.control or Control()
+    kind, default = _kind(pin.name, control, setting.value), _default(pin)
+    low, high = (0.0, 1.0) if kind == "colour" else (-math.pi, math.pi) if kind == "angle" else _guess_range(default)
+    if control.low is not None and control.high is not None:
+        low, high = control.low, control.high
+    return {
+        "kind": kind,
+        "default": default,
+        "low": low,
+        "high": high,
+        "step": control.step or (1 if kind == "integer" else None),
+        "unit": control.unit or ("rad" if kind == "angle" else ""),
+        "label": control.label or pin.name,
+        "group": control.group or pin.block.name,
+        "choices": [list(choice) for choice in control.choices],
+    }
 
 
 def _default(pin: Pin) -> Any:
-    """The default of an input as JSON. An input without one keeps the first value that it had as its default."""
+    """The default of an input as JSON. """
     default = pin.block.default_of(pin.name)
     if default is not None:
         array = np.asarray(default)
@@ -49,13 +58,16 @@ def _default(pin: Pin) -> Any:
     return None
 
 
-def _kind(name: str, value: Any) -> str:
+def _kind(name: str, control: Control, value: Any) -> str:
+    """What the page shows: the kind of the control, as far as it fits the value."""
     array = np.asarray(value)
     if array.ndim == 1 and 1 < array.size <= _MAX_COMPONENTS and array.dtype.kind in "iuf":
-        is_colour = any(word in name.lower() for word in _COLOURS) and array.size in (3, 4)
-        return "color" if is_colour else "vector"
+        is_colour = control.kind == "colour" or any(word in name.lower() for word in _COLOURS)
+        return "colour" if is_colour and array.size in (3, 4) else "vector"
     if array.ndim or array.dtype.kind not in "biuf":
         return "none"
+    if control.kind in ("choice", "angle"):
+        return control.kind
     return {"b": "boolean", "i": "integer", "u": "integer", "f": "number"}[array.dtype.kind]
 
 

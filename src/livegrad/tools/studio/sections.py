@@ -11,7 +11,6 @@ import numpy as np
 
 import livegrad as lg
 from livegrad.implicit.bodies.part import Part
-from livegrad.live.graph.block import Range
 
 WIDTH = 320  # pixels
 
@@ -60,6 +59,8 @@ def part_engine(part: Part) -> lg.Engine:
     engine.connect(distance, drawn["distance"])
     for name, value in zip(names[1:], part.arguments, strict=True):
         engine.set(distance[name], value)
-    points["z"].range = Range(float(low[2]), float(high[2]))
-    drawn["lines"].range = Range(margin / 10.0, 4.0 * margin)
+    points["z"].control = lg.Control(float(low[2]), float(high[2]))
+    for name in ("inside", "outside"):
+        drawn[name].control = lg.Control(kind="colour")
+    drawn["lines"].control = lg.Control(margin / 10.0, 4.0 * margin)
     return engine

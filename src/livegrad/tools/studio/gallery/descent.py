@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.live.graph.block import Range
 
 POINTS, WIDTH, HEIGHT = 48, 320, 240
 
@@ -61,8 +60,9 @@ def build() -> lg.Engine:
     engine.connect(slope["weights"], step["gradient"])
     engine.connect(step, weights["next"])
     engine.connect(weights, picture["weights"])
-    data["amplitude"].range = Range(-1.0, 1.0)
-    data["frequency"].range = Range(0.5, 6.0)
-    data["noise"].range = Range(0.0, 0.3)
-    step["rate"].range = Range(0.0, 1.0)
+    data["amplitude"].control = lg.Control(-1.0, 1.0)
+    data["frequency"].control = lg.Control(0.5, 6.0)
+    data["noise"].control = lg.Control(0.0, 0.3)
+    picture["ink"].control = lg.Control(kind="colour")
+    step["rate"].control = lg.Control(0.0, 1.0)
     return engine

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.live.graph.block import Range
 
 SIZE = 160
 
@@ -47,8 +46,10 @@ def build() -> lg.Engine:
     engine.connect(step["food"], food["next"])
     engine.connect(step["eater"], eater["next"])
     engine.connect(step["eater"], picture["v"])
-    step["feed"].range = Range(0.01, 0.08, step=0.0005)
-    step["kill"].range = Range(0.04, 0.07, step=0.0005)
-    step["diffusion"].range = Range(0.2, 1.0)
-    picture["depth"].range = Range(1.0, 8.0)
+    step["feed"].control = lg.Control(0.01, 0.08, step=0.0005)
+    step["kill"].control = lg.Control(0.04, 0.07, step=0.0005)
+    step["diffusion"].control = lg.Control(0.2, 1.0)
+    for name in ("ink", "paper"):
+        picture[name].control = lg.Control(kind="colour")
+    picture["depth"].control = lg.Control(1.0, 8.0)
     return engine

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import livegrad as lg
-from livegrad.live.graph.block import Range
 
 SIZE = 384
 
@@ -37,11 +36,13 @@ def build() -> lg.Engine:
     engine.connect(waves, swirl["waves"])
     engine.connect(grid["x"], swirl["x"])
     engine.connect(swirl, colors["rings"])
-    grid["zoom"].range = Range(0.25, 4.0)
-    waves["frequency"].range = Range(0.0, 60.0, step=0.5)
-    waves["phase"].range = Range(0.0, 6.283, unit="rad")
-    swirl["amount"].range = Range(0.0, 2.0)
-    colors["contrast"].range = Range(0.0, 3.0)
+    grid["zoom"].control = lg.Control(0.25, 4.0)
+    waves["frequency"].control = lg.Control(0.0, 60.0, step=0.5)
+    waves["phase"].control = lg.Control(0.0, 6.283, unit="rad")
+    swirl["amount"].control = lg.Control(0.0, 2.0)
+    for name in ("warm", "cool"):
+        colors[name].control = lg.Control(kind="colour")
+    colors["contrast"].control = lg.Control(0.0, 3.0)
     return engine
 
 

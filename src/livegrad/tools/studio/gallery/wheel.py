@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.live.graph.block import Range
 from livegrad.tools.tour import wheel
 from livegrad.tools.tour.stage import Stage
 from livegrad.tools.tour.view import DISTANCE, make_view
@@ -40,9 +39,9 @@ def build() -> lg.Engine:
     engine.connect(eye, stage.lens["camera"])
     shown = engine.add(lg.block(screen))
     engine.connect(stage.finish, shown["picture"])
-    eye["turn"].range = Range(0.0, 2.0 * np.pi, unit="rad")
-    eye["rise"].range = Range(-1.2, 1.2, unit="rad")
-    stage.fit["count"].range = Range(1, 120, step=1, label="steps of the fit")
+    eye["turn"].control = lg.Control(0.0, 2.0 * np.pi, kind="angle", group="camera")
+    eye["rise"].control = lg.Control(-1.2, 1.2, kind="angle", group="camera")
+    stage.fit["count"].control = lg.Control(1, 120, step=1, label="steps of the fit")
     for pin, high in ((stage.march["swell"], 0.2), (stage.shade["warmth"], 1.0), (stage.finish["exposure"], 2.0)):
-        pin.range = Range(0.0, high)
+        pin.control = lg.Control(0.0, high)
     return engine
