@@ -14,7 +14,7 @@ from websockets.typing import Origin, Subprotocol
 from livegrad.tools.studio.gate import PROTOCOL
 from livegrad.tools.studio.open_studio import Studio
 
-TIMEOUT = 60.0  # of a test that hangs; nothing depends on it
+TIMEOUT = 20.0  # of a test that hangs; nothing depends on it
 Json = dict[str, Any]
 
 

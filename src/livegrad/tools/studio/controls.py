@@ -50,7 +50,7 @@ def control_of(pin: Pin, setting: Setting) -> Json:
 
 
 def _default(pin: Pin) -> Any:
-    """The default of an input as JSON. """
+    """The default of an input as JSON."""
     default = pin.block.default_of(pin.name)
     if default is not None:
         array = np.asarray(default)

@@ -43,10 +43,10 @@ class Session:
         self.error: Json | None = None  # why the clock has stopped
         self._wake = wake
         self._thread = get_ident()
-        self._edited: deque[tuple[str, Any]] = deque()  # edits that pages have not been told
+        self._edited: deque[tuple[str, tuple[Any, ...]]] = deque()  # edits that pages have not been told
         self._frames: deque[Frame] = deque(maxlen=1)  # the last frame of another thread
         self._is_holding = False
-        self._keeps_states = True  # no edit has set a state since the last frame
+        self._held: dict[State, Any] = {}  # the values of states while the clock pauses
         self._needs_frame = True
         self._versions: dict[str, int] = {}  # how often the value of each block may have changed
         self._values_due = 0.0
@@ -68,7 +68,7 @@ class Session:
         """Called after each edit."""
         if self._is_holding and get_ident() == self._thread:
             return
-        self._edited.append((edit, arguments[0] if arguments else None))
+        self._edited.append((edit, arguments))
         if get_ident() != self._thread:
             self._wake()
 
@@ -90,6 +90,7 @@ class Session:
             if ticks or self._needs_frame:
                 self._step(pages, keep_states=not ticks)
         while self._frames:
+            self._held.clear()
             self._note(self._frames.popleft(), pages)
 
     def seconds_until_due(self, pages: Iterable[Page]) -> float | None:
@@ -107,8 +108,11 @@ class Session:
         if not edits:
             return []
         self._needs_frame = True
-        self._keeps_states &= not any(edit in ("state", "reset") for edit, _ in edits)
-        subjects = [subject for edit, subject in edits if edit in _SETTINGS and isinstance(subject, Pin)]
+        for edit, arguments in edits:
+            if edit in ("state", "reset"):
+                state = arguments[0]
+                self._held[state] = arguments[1] if edit == "state" else state.initial
+        subjects = [arguments[0] for edit, arguments in edits if edit in _SETTINGS and isinstance(arguments[0], Pin)]
         if len(subjects) < len(edits):
             before, self._described = self._described, self._describe()
             return differences(before, self._described)
@@ -130,15 +134,18 @@ class Session:
 
     def _step(self, pages: Iterable[Page], *, keep_states: bool) -> None:
         """Runs one frame. While the clock pauses, an edit shows its result, and states stay where they are."""
-        held = self._held_states() if keep_states and self._keeps_states else {}
-        self._needs_frame, self._keeps_states = False, True
+        self._needs_frame = False
+        if keep_states:
+            self._hold_states()
+        else:
+            self._held.clear()
         try:
             plan = self.engine.plan
             if plan is not None and _TIME in plan.readers:
                 self._silently(lambda: self.engine.set_feature("animation_time", self.clock.time))
             frame = self.engine.step()
             _ = frame.ok  # waits until the outcome is known
-            self._silently(lambda: [self.engine.set(state, value) for state, value in held.items()])
+            self._silently(lambda: [self.engine.set(state, value) for state, value in self._held.items()])
         except LivegradError as error:
             self.clock.play(False)
             self.error = describe_error(error)
@@ -156,10 +163,14 @@ class Session:
         finally:
             self._is_holding = False
 
-    def _held_states(self) -> dict[State, Any]:
-        states = [block for block in self.describer.block_by_key.values() if isinstance(block, State)]
-        values = {state: self.engine.peek(state["value"]) for state in states if state.home is self.engine.graph}
-        return {state: value for state, value in values.items() if value is not None}
+    def _hold_states(self) -> None:
+        """Notes the values of states, which they get again after the frame."""
+        states = {block for block in self.describer.block_by_key.values() if isinstance(block, State)}
+        self._held = {state: value for state, value in self._held.items() if state in states}
+        for state in states - self._held.keys():
+            value = self.engine.peek(state["value"])
+            if value is not None:
+                self._held[state] = value
 
     def _note(self, frame: Frame, pages: Iterable[Page]) -> None:
         """Notes which values have changed, and what pages must be told."""
@@ -241,7 +252,8 @@ class Session:
         return values
 
     def _summary(self, pin: Pin) -> Json | None:
-        value = self.engine.peek(pin)
+        value = self._held.get(pin.block) if isinstance(pin.block, State) else None
+        value = self.engine.peek(pin) if value is None else value
         return None if value is None else summarize(value)
 
     def _send_picture(self, page: Page, name: str, view: View) -> None:
