@@ -39,6 +39,7 @@ _LIVE = {
     "livegrad.live.graph.control": "Control",
     "livegrad.live.graph.regions": "For If IfElse Switch While",
     "livegrad.live.graph.sources": "ExternalBuffer",
+    "livegrad.live.history": "Gesture History HistoryEntry",
     "livegrad.live.parameters": "PinParameter",
     "livegrad.live.profile": "chrome_trace",
     "livegrad.live.recording": "Difference record Recording Replay replay",

@@ -45,10 +45,10 @@ def run_one(seed: int) -> Mapping[str, int]:
             if path.exists() or not any(reason in str(error) for reason in UNFINISHED):
                 raise AssertionError(f"seed {seed}: {error}") from error
             return {"not saved": 1}
-        return _compare(engine, path, seed)
+        return compare_with_loaded(engine, path, seed)
 
 
-def _compare(engine: lg.Engine, path: Path, seed: int) -> Mapping[str, int]:
+def compare_with_loaded(engine: lg.Engine, path: Path, seed: int) -> Mapping[str, int]:
     text = path.read_text("utf-8")
     loaded = lg.load_document(path).engine(trust=True)
     counts = Counter(saved=1)

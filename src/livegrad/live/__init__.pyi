@@ -55,6 +55,11 @@ from livegrad.live.graph.regions import (
 from livegrad.live.graph.sources import (
     ExternalBuffer,
 )
+from livegrad.live.history import (
+    Gesture,
+    History,
+    HistoryEntry,
+)
 from livegrad.live.parameters import (
     PinParameter,
 )
@@ -104,6 +109,9 @@ __all__ = [
     "Switch",
     "While",
     "ExternalBuffer",
+    "Gesture",
+    "History",
+    "HistoryEntry",
     "PinParameter",
     "chrome_trace",
     "Difference",

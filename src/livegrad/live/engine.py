@@ -6,8 +6,8 @@ updates the running plan at the cheapest correct level, and runs the stale steps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from os import PathLike
 from threading import RLock
@@ -37,6 +37,7 @@ from livegrad.live.graph.journal import (
 )
 from livegrad.live.graph.nesting import with_inner_blocks
 from livegrad.live.graph.sources import ExternalBuffer, Numbers, feature_value
+from livegrad.live.history import History
 from livegrad.live.output_reader import OutputReader, graph_containing
 from livegrad.live.parameters import PinParameter, list_parameters
 from livegrad.live.poll_watches import poll_watches, report_watch_errors
@@ -91,6 +92,7 @@ class Engine(GradientSource):
         self._runtime = Runtime()
         self._reader = OutputReader(self.graph, self._runtime)
         self._applier = Applier(self.graph, self.executor, self._runtime, reuse_memory)
+        self.history = self._journal.history = History(self)
         renew_lock_after_fork(self._runtime, "lock", RLock)
         renew_lock_after_fork(self._journal, "lock", RLock)
 
@@ -104,7 +106,7 @@ class Engine(GradientSource):
     # --- editing ---
 
     def edits(self) -> AbstractContextManager[None]:
-        """Groups edits of one thread: no frame sees only some of them.
+        """Groups edits of one thread: no frame sees only some of them, and they are one entry of the history.
 
         >>> from livegrad.live.blocks import block
         >>> engine = Engine()
@@ -112,7 +114,12 @@ class Engine(GradientSource):
         ...     double = engine.add(block(lambda x: x * 2.0, name="double"))
         ...     engine.set(double["x"], 4.0)     # a frame in between would report `double.x` as unconnected
         """
-        return self.graph.editing()
+        return self._grouping_edits()
+
+    @contextmanager
+    def _grouping_edits(self) -> Iterator[None]:
+        with self.graph.editing(), self.history.group():
+            yield
 
     def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block, state, composite or region."""
@@ -202,14 +209,23 @@ class Engine(GradientSource):
         if not isinstance(feature, str):
             found = type(feature).__name__
             raise UsageError("not the name of a feature", where=caller_origin(), expected="text", found=found)
-        level = parse_feature(feature)
+        if value is None:
+            raise UsageError("not a number or an array of numbers", where=caller_origin(), found="None")
+        self._set_feature(parse_feature(feature), value)
+
+    def _set_feature(self, level: FeatureLevel, value: Any) -> None:
+        """Sets a feature; None removes its value, which only undoing does."""
         # Holds the lock, so that no other thread replaces the plan meanwhile.
         with self.graph.editing(), self._journal.notify_observer("feature", None, level, value):
+            if value is None:
+                self._journal.write("feature", level, "removed")
+                self._applier.wanted_features.pop(level, None)
+                return
             declared, plan = feature_named(level.feature).type, self.plan
             types = [] if declared is None else [declared]
             if plan is not None and level in plan.readers:
                 types += plan.types_of_number(level)
-            number = feature_value(value, types, f"feature `{feature}`")
+            number = feature_value(value, types, f"feature `{level}`")
             self._journal.write("feature", level, repr(number))
             self._applier.wanted_features[level] = number
 
@@ -244,8 +260,10 @@ class Engine(GradientSource):
                     runtime.answer_requests()
                 if runtime.finish_run is not None or runtime.must_advance or runtime.readings:
                     runtime.conclude_last_frame()
-                for prepare in self.before_frame:
-                    prepare()
+                if self.before_frame:
+                    with self.history.paused():
+                        for prepare in self.before_frame:
+                            prepare()
                 if journal.watches:
                     poll_watches(journal)
                 if transaction.is_open:

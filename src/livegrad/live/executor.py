@@ -120,7 +120,7 @@ class Executable(Protocol):
         ...
 
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
-        """Hot: sets a feature that steps take by value."""
+        """Hot: sets a feature that steps take by value. None: it has no value any more, so that its readers fail."""
 
     def write(self, buffer: str, contents: Numbers) -> None:
         """Writes new contents of the same type and shape to a buffer."""

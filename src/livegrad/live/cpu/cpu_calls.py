@@ -66,6 +66,12 @@ class CallFactory:
         """Stores a number in every argument list that holds it."""
         self.setter(key)(value)
 
+    def clear_number(self, key: str | FeatureLevel) -> None:
+        """Removes a number from every argument list that holds it."""
+        for uses in self._number_uses.setdefault(key, {}).values():
+            for arguments, position, _ in uses:
+                arguments[position] = None
+
     def setter(self, key: str | FeatureLevel) -> Callable[[Any], None]:
         """`set_number` for one number, as long as this object is open."""
         uses_of_steps = self._number_uses.setdefault(key, {}).values

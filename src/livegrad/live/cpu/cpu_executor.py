@@ -115,7 +115,11 @@ class CpuExecutable:
         return self.call_factory.setter(key)
 
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
-        """Hot: stores a feature in every argument list that holds it."""
+        """Hot: stores a feature in every argument list that holds it. None: its readers cannot run any more."""
+        if value is None:
+            self.call_factory.features.pop(feature, None)
+            self.call_factory.clear_number(feature)
+            return
         self.call_factory.features[feature] = value
         self.call_factory.set_number(feature, value)
 

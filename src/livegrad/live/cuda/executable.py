@@ -266,7 +266,11 @@ class CudaExecutable:
         return self.numbers.setter(key)
 
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
-        """Hot: stores a feature in the argument slots that hold it."""
+        """Hot: stores a feature in the argument slots that hold it. None: its readers cannot run any more."""
+        if value is None:
+            self.features.pop(feature, None)
+            self._missing.add(feature)
+            return
         self.features[feature] = value
         self._missing.discard(feature)
         self.numbers.set(feature, value)

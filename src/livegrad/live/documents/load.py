@@ -81,6 +81,7 @@ class Document:
         try:
             with engine.edits():
                 self._build(engine)
+            engine.history.clear()
         except BaseException:
             engine.close()
             raise

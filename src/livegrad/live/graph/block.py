@@ -161,6 +161,7 @@ class Block(GradientSource):
     limits: Mapping[str, int] = MappingProxyType({})
     appends: bool = False
     home: Graph | None = None  # the graph that contains it
+    serial: int = 0  # the order in its graph
     is_read: bool = False  # whether a user has read one of its results
     watch: Watch | None = None  # follows files while the block is in an engine
     _position: tuple[float, float] | None = None

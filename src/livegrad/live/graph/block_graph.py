@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from threading import get_ident
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from livegrad.diagnostics import UsageError, caller_origin
@@ -46,7 +47,7 @@ def _edit(
     def edit(graph: Graph, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
         with graph.editing():
             journal = graph.journal
-            if journal.observer is None and not journal.listeners:
+            if journal.history is None and journal.observer is None and not journal.listeners:
                 return method(graph, *arguments, **named)
             with journal.notify_observer(name, graph, *arguments, *named.values()):
                 return method(graph, *arguments, **named)
@@ -65,10 +66,12 @@ class Graph:
         self.sources: dict[Pin, Source] = {}
         self.dormant: dict[Pin, Source] = {}  # sources of removed pins, restored when another edit adds the pin again
         self._readers: dict[Block, set[Pin]] = {}  # pins that a block feeds; may include pins that it no longer feeds
+        self._last_serial = 0
         self.is_engine = False  # whether this is the top graph of an engine
         self.uses: list[tuple[Block, str]] = []  # the blocks that contain this graph, each with the label of the body
         self._journal = journal or Journal()
         self._postbox = Postbox(self.sources, self._set_posted, self)
+        self._silent_postbox = Postbox(self.sources, self._set_posted, self, is_recorded=False)
 
     @property
     def journal(self) -> Journal:
@@ -143,7 +146,8 @@ class Graph:
         if self.journal.belongs_to_engine:  # before the block is added: an interrupt leaves no block without its watch
             watches = (inner_block.watch for inner_block in with_inner_blocks(block) if inner_block.watch is not None)
             self.journal.watches += [watch for watch in watches if watch not in self.journal.watches]
-        block.home = self
+        self._last_serial += 1
+        block.home, block.serial = self, self._last_serial
         for label, inner in block.inner_graphs():
             inner.journal = self.journal
             if (block, label) not in inner.uses:
@@ -181,6 +185,16 @@ class Graph:
         # If an interrupt comes in between, renaming the block again does the rest.
         block.name = name
         self.blocks = {other.name if other is block else key: other for key, other in self.blocks.items()}
+
+    def reorder(self, block: Block, serial: int) -> None:
+        """Puts a block that was added again where it was before. Blocks are in the order of their serial numbers."""
+        block.serial = serial
+        self.blocks = dict(sorted(self.blocks.items(), key=lambda item: item[1].serial))
+
+    @_edit
+    def suspend(self, target: Pin, source: Source) -> None:
+        """Gives an input a dormant source, which it takes when an edit adds the missing pin."""
+        self.dormant[target] = source
 
     def _release_journals(self, block: Block) -> None:
         """Gives graphs that have left this engine their own journal, and thereby their own lock.
@@ -263,8 +277,11 @@ class Graph:
             journal = None
             while journal is not self._journal:  # the graph may be added to another one meanwhile
                 journal = self._journal
+                history, postbox = journal.history, self._postbox
+                if history is not None and history.silent_threads and get_ident() in history.silent_threads:
+                    postbox = self._silent_postbox
                 with journal.posting:  # replaces an undelivered number
-                    journal.mailbox[target] = self._postbox, value
+                    journal.mailbox[target] = postbox, value
             for listener in self._journal.listeners:
                 listener.edited("set", (target, value))
             return
@@ -376,6 +393,14 @@ class Graph:
         self._require(pin.block)
         if pin.direction != "input" or not pin.block.has(pin):
             raise UsageError(f"`{pin}` is not an input", where=caller_origin())
+
+
+def feeds_of(graph: Graph, block: Block) -> tuple[dict[Pin, Source], dict[Pin, Source]]:
+    """The sources, and the dormant sources, that the removal of a block would remove."""
+    pins = (*graph._pins_fed_by(block), *block.inputs.values())
+    feeds = {pin: source for pin in pins if (source := graph.sources.get(pin)) is not None}
+    dormant = graph.dormant.items()
+    return feeds, {pin: source for pin, source in dormant if pin.block is block or _comes_from(source, block)}
 
 
 def _comes_from(source: Source | None, block: Block) -> bool:

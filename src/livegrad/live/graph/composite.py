@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from livegrad.diagnostics import UsageError, caller_origin
@@ -91,6 +92,20 @@ class Composite(Block):
             self.graph.journal.write("structure", StructureChange(self.graph, blocks), f"`{pin.name}` hidden")
             with self._changing_pins():
                 del (self.inner_inputs if pin.direction == "input" else self.inner_outputs)[pin.name]
+
+    def _restore_exposed(self, inputs: dict[str, list[Pin]], outputs: dict[str, Pin]) -> None:
+        """Exposes these pins, and no others."""
+        exposures = {name: list(pins) for name, pins in inputs.items()}, dict(outputs)
+        with self.graph.editing(), self.graph.journal.notify_observer("exposures", None, self, *exposures):
+            pins = [
+                *chain(*inputs.values(), *self.inner_inputs.values()),
+                *outputs.values(),
+                *self.inner_outputs.values(),
+            ]
+            blocks = tuple(dict.fromkeys(pin.block for pin in pins))
+            self.graph.journal.write("structure", StructureChange(self.graph, blocks), "exposed pins restored")
+            with self._changing_pins():
+                self.inner_inputs, self.inner_outputs = exposures
 
     @contextmanager
     def _changing_pins(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ number by a number is posted to a mailbox without the lock, so that a slider nev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from threading import RLock
@@ -112,6 +112,25 @@ class Listener(Protocol):
         ...
 
 
+class EditHistory(Protocol):
+    """Records edits, so that they can be undone. Called with the lock of the description held."""
+
+    silent_threads: set[int]  # whose values are not recorded now
+    recent: dict[Any, Any]  # the changes that a later one of the same pin merges into, by setting `after`
+
+    def recording(self, edit: str, graph: Any, arguments: tuple[Any, ...]) -> AbstractContextManager[None]:
+        """Records an edit, unless it is refused."""
+        ...
+
+    def note_number(self, graph: Any, pin: Any, before: Setting, after: Setting) -> None:
+        """Records a posted number, unless `recent` has a change of its pin."""
+        ...
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Leaves out the values that this thread sets inside."""
+        ...
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Postbox:
     """The sources of one graph, and how to set a number whose pin no longer holds a float."""
@@ -119,6 +138,7 @@ class Postbox:
     sources: dict[Any, Any]
     set_number: Callable[[Any, float], None]
     graph: Any = None
+    is_recorded: bool = True  # in the history
 
 
 @dataclass(eq=False)
@@ -138,6 +158,7 @@ class Journal:
     lock: Any = field(default_factory=RLock, repr=False)
     observer: Observer | None = field(default=None, repr=False)
     listeners: tuple[Listener, ...] = field(default=(), repr=False)
+    history: EditHistory | None = field(default=None, repr=False)  # of the engine
     watches: list[Any] = field(default_factory=list, repr=False)  # of blocks that follow files
     structural: int = field(default=0, repr=False)  # the number of structural edits so far
     belongs_to_engine: bool = field(default=False, repr=False)  # whether frames take its edits
@@ -151,7 +172,8 @@ class Journal:
             for pin, (box, value) in posted.items():
                 before: Any = box.sources.get(pin)
                 if before.__class__ is not Setting or before.value.__class__ is not float:
-                    box.set_number(pin, value)
+                    with nullcontext() if self.history is None or box.is_recorded else self.history.paused():
+                        box.set_number(pin, value)
                     continue
                 previous = before.value
                 if self.observer is not None:
@@ -159,8 +181,16 @@ class Journal:
                 # `same_value` decides only for zeros and NaN.
                 if (value != previous and value == value) or not same_value(previous, value):
                     # In this order: if an interrupt comes in between, the numbers still differ and are delivered again.
+                    after = Setting(value, before.input_type, before.lineage)
+                    history = self.history
+                    if history is not None and box.is_recorded:
+                        known = history.recent.get(pin)
+                        if known is not None:
+                            known.after = after, None
+                        else:
+                            history.note_number(box.graph, pin, before, after)
                     self.entries.append(Entry("value", pin, (previous, value)))
-                    box.sources[pin] = Setting(value, before.input_type, before.lineage)
+                    box.sources[pin] = after
             # Last: if an interrupt comes before this, all numbers are delivered again, with the same result.
             with self.posting:
                 for pin, mail in posted.items():
@@ -184,10 +214,14 @@ class Journal:
 
     @contextmanager
     def notify_observer(self, edit: str, graph: Any, *arguments: Any) -> Iterator[None]:
-        """Notifies the observer of an edit, before and after. Called with the lock held."""
+        """Notifies the observer and the history of an edit, before and after. Called with the lock held."""
         observer = self.observer
         before = None if observer is None else observer.before_edit(edit, arguments)
-        yield
+        if self.history is None:
+            yield
+        else:
+            with self.history.recording(edit, graph, arguments):
+                yield
         if observer is not None:
             observer.after_edit(edit, graph, arguments, before)
         for listener in self.listeners:

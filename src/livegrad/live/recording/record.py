@@ -174,8 +174,15 @@ class Recording:
                 return {"block": describer.id_of(first), "pin": describer.pin(arguments[1]), "name": arguments[2]}
             case "hide":
                 return {"block": describer.id_of(first.block), "name": first.name}
+            case "exposures":
+                inputs = {name: [describer.pin(pin) for pin in pins] for name, pins in arguments[1].items()}
+                outputs = {name: describer.pin(pin) for name, pin in arguments[2].items()}
+                return {"block": describer.id_of(first), "inputs": inputs, "outputs": outputs}
+            case "suspend":
+                return {"pin": describer.pin(first), "source": describer.source(arguments[1])}
             case "feature":
-                return {"feature": str(first), "value": _encode_setting(arguments[1])}
+                value = None if arguments[1] is None else _encode_setting(arguments[1])
+                return {"feature": str(first), "value": value}
         return {"pin": describer.pin(only_output(first))}  # disconnect, keep
 
     def frame_begins(self) -> None:

@@ -18,6 +18,7 @@ from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.live.recording.exact_values import decode_value
 from livegrad.live.recording.rebuild import BlockReader
 from livegrad.live.recording.record import FORMAT, read_outputs
+from livegrad.ops.context import parse_feature
 
 Line = dict[str, Any]
 
@@ -157,7 +158,8 @@ class _Replayer:
     def _edit(self, line: Line) -> None:
         edit = line["edit"]
         if edit == "feature":
-            self.engine.set_feature(line["feature"], decode_value(line["value"]))
+            value = None if line["value"] is None else decode_value(line["value"])
+            self.engine._set_feature(parse_feature(line["feature"]), value)
         elif edit == "reset":
             state = self._reader.blocks[line["block"]]
             assert isinstance(state, State)
@@ -179,6 +181,11 @@ class _Replayer:
             composite = self._reader.blocks[line["block"]]
             assert isinstance(composite, Composite)
             composite.hide(composite[line["name"]])
+        elif edit == "exposures":
+            composite = self._reader.blocks[line["block"]]
+            assert isinstance(composite, Composite)
+            inputs = {name: [self._reader.pin(pin) for pin in pins] for name, pins in line["inputs"].items()}
+            composite._restore_exposed(inputs, {name: self._reader.pin(pin) for name, pin in line["outputs"].items()})
         else:
             self._edit_graph(edit, self._graph(line["in"]), line)
 

@@ -304,7 +304,11 @@ class Applier:
         feature, value = entry.subject, self.wanted_features.get(entry.subject)
         before = self._features.get(feature)
         if value is None:
-            return  # an interrupt came before `set_feature` stored the value
+            if before is not None:  # otherwise an interrupt came before `set_feature` stored the value
+                self._transaction.drop(self._features, feature)
+                self._runtime.executable.set_feature(feature, None)
+                self._touch(feature, Level.HOT, f"feature {feature}: removed", frame)
+            return
         if before is not None and type(before) is type(value) and same_value(before, value):
             return
         self._transaction.set_entry(self._features, feature, value)
