@@ -78,11 +78,8 @@ class Describer:
         blocks = list(graph.blocks.values())
         known = dict(self._places) | {block: block.position for block in blocks if block.position is not None}
         edges = [(source.source.block, pin.block) for pin, source in graph.sources.items() if isinstance(source, Edge)]
-        self._places.update(place_blocks(blocks, edges, known))
-
-    def move(self, block: Block, position: Position) -> None:
-        """Moves a block in drawings."""
-        block.position = self._places[block] = position
+        placed = place_blocks(blocks, edges, known)
+        self._places.update({block: place for block, place in placed.items() if block.position is None})
 
     def block(self, block: Block) -> Json:
         """One block."""
@@ -91,7 +88,7 @@ class Describer:
             "graph": None if graph is None else self.id_of(graph),
             "name": block.name,
             "kind": kind_of(block),
-            "at": list(self._places.get(block, (0.0, 0.0))),
+            "at": list(block.position or self._places.get(block, (0.0, 0.0))),
             "inputs": [self.input(pin, graph) for pin in block.inputs.values()],
             "outputs": list(block.outputs),
             "inner": [{"label": label, "graph": self.id_of(inner)} for label, inner in block.inner_graphs()],

@@ -24,7 +24,7 @@ from livegrad.tools.studio.gate import Permission
 from livegrad.tools.studio.sources import body_text, make_function, new_expression
 from livegrad.tools.studio.values import Json
 
-_MAX_NAME = 100  # characters
+MAX_NAME = 100  # characters
 
 
 class MessageError(UsageError):
@@ -39,6 +39,23 @@ class Edits:
 
     engine: Engine
     describer: Describer
+
+    def apply_all(self, operations: list[Json], permission: Permission) -> list[Json]:
+        """Performs operations as one entry of the history: all of them, or none if one is refused."""
+        if [operation.get("op") for operation in operations] == ["set"]:
+            return [self.apply(operations[0], permission)]  # without waiting for a frame
+        with self.engine.edits(), self.engine.history.gesture(self._label(operations)):
+            return [self.apply(operation, permission) for operation in operations]
+
+    def _label(self, operations: list[Json]) -> str:
+        """What undoing these operations is called."""
+        if len(operations) != 1:
+            return f"{len(operations)} edits"
+        operation = operations[0]
+        pin = operation.get("to")
+        block = self.describer.find(pin[0] if isinstance(pin, list) and pin else operation.get("block"))
+        subject = block.name if isinstance(block, Block) else operation.get("entry")
+        return f"{operation.get('op')} {subject}" if isinstance(subject, str) else str(operation.get("op"))
 
     def apply(self, operation: Json, permission: Permission) -> Json:
         """Performs one operation and returns its result."""
@@ -102,7 +119,7 @@ class Edits:
         block = make_block(entry, unused_name(entry.name, graph.blocks))
         position = _position(operation.get("at"))
         with graph.editing():
-            self.describer.move(block, position)
+            block.position = position
             graph.add(block)
             self._link(block, operation)
         return {"block": self.describer.id_of(block)}
@@ -121,12 +138,12 @@ class Edits:
 
     def rename(self, operation: Json) -> None:
         name = operation.get("name")
-        if not isinstance(name, str) or len(name) > _MAX_NAME:
-            raise MessageError("not a name", expected=f"at most {_MAX_NAME} characters")
+        if not isinstance(name, str) or len(name) > MAX_NAME:
+            raise MessageError("not a name", expected=f"at most {MAX_NAME} characters")
         self.engine.rename(self.block(operation.get("block")), name.strip())
 
     def move(self, operation: Json) -> None:
-        self.describer.move(self.block(operation.get("block")), _position(operation.get("at")))
+        self.block(operation.get("block")).position = _position(operation.get("at"))
 
     def set_expression(self, operation: Json) -> None:
         block, text = self.block(operation.get("block")), _text(operation)

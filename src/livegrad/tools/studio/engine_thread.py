@@ -8,12 +8,12 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from threading import Thread
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from livegrad.diagnostics import LivegradError, UsageError
 from livegrad.live.engine import Engine
 from livegrad.tools.studio.catalogue import entries
-from livegrad.tools.studio.edits import MessageError, require
+from livegrad.tools.studio.edits import MAX_NAME, MessageError, require
 from livegrad.tools.studio.frames import describe_error
 from livegrad.tools.studio.gate import Permission
 from livegrad.tools.studio.mailbox import Mailbox
@@ -97,6 +97,8 @@ class EngineThread:
         """Performs a message. An error goes back to the page, and ends nothing."""
         if message is None:
             self._pages = [other for other in self._pages if other is not page]
+            if self.session is not None:
+                self.session.gestures.end(page)
             return
         try:
             kind = message.get("type")
@@ -149,13 +151,7 @@ class EngineThread:
         if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
             raise MessageError("an edit has a list of operations")
         session = self._require_session()
-        try:
-            with session.engine.edits():
-                results = [session.edits.apply(operation, page.permission) for operation in operations]
-        finally:
-            changes = session.describe_again() if any(item.get("op") == "move" for item in operations) else []
-            for other in self._pages:
-                other.change(changes)
+        results = session.edits.apply_all(operations, page.permission)
         if any(operation.get("op") == "rewind" for operation in operations):
             session.clock.rewind()
         return {"results": results}
@@ -173,6 +169,33 @@ class EngineThread:
             clock.set_rate(float(rate))
         for other in self._pages:
             other.tell({"type": "clock", "playing": clock.is_playing, "time": clock.time, "rate": clock.rate})
+
+    def _gesture(self, page: Page, message: Json) -> None:
+        """Begins, commits or cancels a gesture, such as turning a slider: its edits are one entry of the history."""
+        require(page.permission, Permission.TUNE)
+        gestures = self._require_session().gestures
+        match message.get("do"), message.get("label"):
+            case "begin", str() as label if 0 < len(label) <= MAX_NAME:
+                gestures.begin(page, label)
+            case "commit", _:
+                gestures.end(page)
+            case "cancel", _:
+                gestures.end(page, cancel=True)
+            case what, _:
+                raise MessageError("not a gesture", found=repr(what)[:60])
+
+    def _undo(self, page: Page, message: Json) -> Json:
+        return self._travel(page, "undo")
+
+    def _redo(self, page: Page, message: Json) -> Json:
+        return self._travel(page, "redo")
+
+    def _travel(self, page: Page, direction: Literal["undo", "redo"]) -> Json:
+        require(page.permission, Permission.EDIT)
+        session = self._require_session()
+        session.gestures.end()
+        history = session.engine.history
+        return {"label": history.undo() if direction == "undo" else history.redo()}
 
     def _source(self, page: Page, message: Json) -> Json:
         text = body_text(self._require_session().edits.block(message.get("block")))
@@ -219,6 +242,8 @@ class EngineThread:
         self._close_session()
         self.session = Session(engine, subject.title, self.mailbox.wake, drives=subject.drives)
         self._owned = engine if subject.is_owned else None
+        if subject.is_owned:
+            engine.history.clear()  # how it was built is not for the user to undo
 
     def _close_session(self) -> None:
         session, self.session = self.session, None
@@ -232,6 +257,9 @@ _HANDLERS: dict[str, Callable[[EngineThread, Page, Json], Json | None]] = {
     "hello": EngineThread._hello,
     "edit": EngineThread._edit,
     "clock": EngineThread._clock,
+    "gesture": EngineThread._gesture,
+    "undo": EngineThread._undo,
+    "redo": EngineThread._redo,
     "source": EngineThread._source,
     "ack": EngineThread._acknowledge,
     "subscribe": EngineThread._subscribe,

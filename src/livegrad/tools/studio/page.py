@@ -42,6 +42,7 @@ class Page:
     versions: dict[str, int] = field(default_factory=dict)  # of the values that it has, by block
     operations: dict[str, Json] = field(default_factory=dict)  # changes of the graph, by block
     frame: Json | None = None  # what happened since the last update
+    history: Json | None = None  # what undo and redo would do, as the page knows it
 
     def tell(self, message: Json) -> None:
         """Sends a message at once."""
@@ -67,13 +68,16 @@ class Page:
         self.operations.clear()
         self.versions.clear()
         self.views.clear()
+        self.history = None
         self.frame, self.is_unacknowledged, self.wanted, self.inspected = None, False, frozenset(), None
 
-    def take_update(self, values: Json) -> Json | None:
+    def take_update(self, values: Json, history: Json) -> Json | None:
         """The next update, or None if there is nothing to tell."""
-        if not self.operations and self.frame is None and not values:
+        if not self.operations and self.frame is None and not values and history == self.history:
             return None
         update: Json = {"type": "update", "ops": list(self.operations.values()), "values": values}
+        if history != self.history:
+            update["history"] = self.history = history
         if self.frame is not None:
             update["frame"] = self.frame
         self.operations, self.frame = {}, None

@@ -23,6 +23,7 @@ from livegrad.tools.studio.clock import Clock
 from livegrad.tools.studio.describe import Describer, differences
 from livegrad.tools.studio.edits import Edits
 from livegrad.tools.studio.frames import describe_error, describe_frame, describe_reason
+from livegrad.tools.studio.gestures import Gestures
 from livegrad.tools.studio.page import Page, View
 from livegrad.tools.studio.pictures import is_picture, picture_message
 from livegrad.tools.studio.values import Json, summarize
@@ -30,6 +31,7 @@ from livegrad.tools.studio.values import Json, summarize
 _TIME = parse_feature("animation_time")
 _VALUE_SHARE = 4.0  # summaries take at most one part in five of the thread
 _SETTINGS = ("set", "bind")  # edits that change one block
+_APPEARANCE = ("move", "control")  # edits that compute nothing
 
 
 class Session:
@@ -40,6 +42,7 @@ class Session:
         self.clock = Clock()
         self.describer = Describer(engine)
         self.edits = Edits(engine, self.describer)
+        self.gestures = Gestures(engine)
         self.error: Json | None = None  # why the clock has stopped
         self._wake = wake
         self._thread = get_ident()
@@ -59,6 +62,7 @@ class Session:
 
     def close(self) -> None:
         """Stops following the engine, which goes on."""
+        self.gestures.end()
         self._stop_listening()
         self.engine.profiling = self._previous_profiling
 
@@ -107,7 +111,7 @@ class Session:
         edits = [self._edited.popleft() for _ in range(len(self._edited))]
         if not edits:
             return []
-        self._needs_frame = True
+        self._needs_frame |= any(edit not in _APPEARANCE for edit, _ in edits)
         for edit, arguments in edits:
             if edit in ("state", "reset"):
                 state = arguments[0]
@@ -122,11 +126,6 @@ class Session:
                 changed[self.describer.id_of(block)] = self.describer.block(block)
         self._described = before | changed
         return differences({id: before.get(id, {}) for id in changed}, changed)
-
-    def describe_again(self) -> list[Json]:
-        """The differences after a change that is no edit of the engine, such as of positions."""
-        before, self._described = self._described, self._describe()
-        return differences(before, self._described)
 
     def _describe(self) -> dict[str, Json]:
         with self.engine.graph.editing():
@@ -159,7 +158,8 @@ class Session:
         """Edits of the session itself, which are neither shown nor a reason for another frame."""
         self._is_holding = True
         try:
-            edit()
+            with self.engine.history.paused():
+                edit()
         finally:
             self._is_holding = False
 
@@ -206,7 +206,13 @@ class Session:
             "frame": self._frame_state(),
             "drives": self.drives,
             "error": self.error,
+            "history": self._history(),
         }
+
+    def _history(self) -> Json:
+        """What undo and redo would do."""
+        history = self.engine.history
+        return {"undo": history.next_undo, "redo": history.next_redo}
 
     def _frame_state(self) -> Json:
         described = describe_frame(self._last_frame, self.describer) | {"ran": {}}
@@ -220,7 +226,8 @@ class Session:
         if page.is_unacknowledged:
             return
         values = self._values_for(page)
-        update = page.take_update(values)
+        history = self._history()
+        update = page.take_update(values, history)
         if update is None:
             return
         if page.inspected is not None:
