@@ -86,6 +86,12 @@ export interface Frame extends ClockState {
   warnings: string[];
 }
 
+/** What undo and redo would do; null: nothing. */
+export interface History {
+  undo: string | null;
+  redo: string | null;
+}
+
 export type Operation = { op: "put"; id: string; value: Block | GraphEntry } | { op: "remove"; id: string };
 
 export interface CatalogueEntry {
@@ -114,6 +120,7 @@ export type ServerMessage =
       frame: Frame;
       drives: boolean;
       error: Problem | null;
+      history: History;
     }
   | {
       type: "update";
@@ -121,6 +128,7 @@ export type ServerMessage =
       values: Record<string, Record<string, Summary | null>>;
       frame?: Frame;
       reason?: string;
+      history?: History;
     }
   | ({ type: "clock" } & ClockState)
   | { type: "stopped"; error: Problem }

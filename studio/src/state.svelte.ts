@@ -8,6 +8,7 @@ import {
   type Example,
   type Frame,
   type GraphEntry,
+  type History,
   type Input,
   type Numeric,
   type Operation,
@@ -62,12 +63,12 @@ export class Studio implements Receiver {
   frame: Frame | null = $state.raw(null);
   error: Problem | null = $state.raw(null);
   reason = $state("");
+  history: History = $state.raw({ undo: null, redo: null });
   root = $state("");
   graph = $state(""); // the graph that is shown
   revision = $state(0); // changes with the structure of the graph
 
   selected: string | null = $state(null);
-  selection: string[] = $state.raw([]);
   focus: { block: string; count: number } | null = $state.raw(null); // asks the canvas to show a block
   showsTimes = $state(false);
   readonly views = new SvelteMap<string, View>();
@@ -173,6 +174,7 @@ export class Studio implements Receiver {
   private clear(): void {
     for (const map of [this.blocks, this.graphs, this.values, this.flashes, this.times, this.pictures]) map.clear();
     this.held.clear();
+    this.history = { undo: null, redo: null };
     this.frame = this.error = null;
     this.reason = "";
   }
@@ -192,6 +194,7 @@ export class Studio implements Receiver {
       this.selected = null;
     }
     this.frame = message.frame;
+    this.history = message.history;
     this.mode = "graph";
     this.opening = null;
     this.revision++;
@@ -206,6 +209,7 @@ export class Studio implements Receiver {
     }
     if (message.frame) this.takeFrame(message.frame);
     if (message.reason !== undefined) this.reason = message.reason;
+    if (message.history !== undefined) this.history = message.history;
     this.socket.send({ type: "ack" });
   }
 
@@ -321,8 +325,9 @@ export class Studio implements Receiver {
   /** Shows a number at once, and sends the newest one once an animation frame. */
   turn(pin: PinReference, value: Numeric): void {
     const key = pin.join(".");
-    this.held.set(key, (this.held.get(key) ?? 0) + 1);
     const block = this.blocks.get(pin[0]);
+    if (!this.held.has(key)) this.socket.send({ type: "gesture", do: "begin", label: `turn ${block?.name}.${pin[1]}`.slice(0, 100) });
+    this.held.set(key, (this.held.get(key) ?? 0) + 1);
     if (block) {
       const inputs = block.inputs.map((input) => (input.name === pin[1] ? { ...input, value } : input));
       this.blocks.set(pin[0], { ...block, inputs });
@@ -341,7 +346,22 @@ export class Studio implements Receiver {
     this.flush();
     const turns = this.held.get(key);
     await this.edit({ op: "set", pin, value });
-    if (this.held.get(key) === turns) this.held.delete(key);
+    if (this.held.get(key) !== turns) return; // it is being turned again
+    this.held.delete(key);
+    this.socket.send({ type: "gesture", do: "commit" });
+  }
+
+  /** Ends turning a number as if it had not begun. */
+  abort(pin: PinReference, value: Numeric): void {
+    const key = pin.join(".");
+    this.turn(pin, value);
+    this.queued.delete(key);
+    this.held.delete(key);
+    this.socket.send({ type: "gesture", do: "cancel" });
+  }
+
+  travel(direction: "undo" | "redo"): void {
+    void this.ask({ type: direction });
   }
 
   private flush(): void {

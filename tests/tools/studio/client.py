@@ -52,6 +52,7 @@ class TestPage:
         self.welcome: Json = {}
         self.pictures: list[tuple[Json, bytes]] = []
         self.updates: list[Json] = []
+        self.history: Json = {}
         self.messages: list[Json] = []
         self._next_id = 0
         self.send({"type": "hello", "protocol": 1, "build": studio._server._bundle.build})
@@ -96,6 +97,7 @@ class TestPage:
                 del self.entries[operation["id"]]
         self.values |= message["values"]
         self.frame = message.get("frame", self.frame)
+        self.history = message.get("history", self.history)
         if self.acknowledges:
             self.send({"type": "ack"})
 

@@ -44,7 +44,8 @@ class Edits:
         """Performs operations as one entry of the history: all of them, or none if one is refused."""
         if [operation.get("op") for operation in operations] == ["set"]:
             return [self.apply(operations[0], permission)]  # without waiting for a frame
-        with self.engine.edits(), self.engine.history.gesture(self._label(operations)):
+        # In this order: cancelling a gesture waits for a running frame, which may wait for the lock of the graph.
+        with self.engine.history.gesture(self._label(operations)), self.engine.edits():
             return [self.apply(operation, permission) for operation in operations]
 
     def _label(self, operations: list[Json]) -> str:

@@ -13,12 +13,12 @@ from livegrad.live.graph.block import Block, State
 Position = tuple[float, float]
 COLUMN_WIDTH = 290.0
 _GAP = 36.0
-_HEADER, _ROW = 74.0, 26.0
+_HEADER, _INPUT, _OUTPUT = 54.0, 29.0, 58.0
 
 
 def height_of(block: Block) -> float:
-    """The height of a node in the page, roughly. Pictures make it higher."""
-    return _HEADER + _ROW * (len(block.inputs) + len(block.outputs))
+    """The height of a node in the page, roughly: outputs may be pictures."""
+    return _HEADER + _INPUT * len(block.inputs) + _OUTPUT * len(block.outputs)
 
 
 def place_blocks(

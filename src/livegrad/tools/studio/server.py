@@ -46,7 +46,7 @@ class Server:
         self.gate, self.permission = gate, permission
         self._engine_thread, self._bundle = engine_thread, bundle
         self._page_ids = itertools.count(1)
-        self._pages = 0
+        self._connections: set[ServerConnection] = set()
         self._loop = asyncio.new_event_loop()
         self._stopped: asyncio.Event | None = None
         self._thread = Thread(target=self._run, name="livegrad studio server", daemon=True)
@@ -98,7 +98,7 @@ class Server:
         if path == SOCKET_PATH:
             origins, subprotocols = headers.get_all("Origin"), headers.get_all("Sec-WebSocket-Protocol")
             refusal = self.gate.refuse_socket(hosts, origins, subprotocols)
-            if refusal is None and self._pages >= _MAX_PAGES:
+            if refusal is None and len(self._connections) >= _MAX_PAGES:
                 refusal = "too many pages"
             return None if refusal is None else _respond(http.HTTPStatus.FORBIDDEN, f"{refusal}\n".encode())
         refusal = self.gate.refuse_request(hosts)
@@ -127,7 +127,7 @@ class Server:
 
         page = Page(next(self._page_ids), self.permission, send)
         writer = self._loop.create_task(_write(connection, queue))
-        self._pages += 1
+        self._connections.add(connection)
         try:
             async for text in connection:
                 self._engine_thread.receive(page, parse_message(text))
@@ -138,7 +138,7 @@ class Server:
         except ConnectionClosed:
             pass  # how a page leaves
         finally:
-            self._pages -= 1
+            self._connections.discard(connection)
             writer.cancel()
             self._engine_thread.leave(page)
 
