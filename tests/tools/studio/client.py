@@ -94,7 +94,7 @@ class TestPage:
             if operation["op"] == "put":
                 self.entries[operation["id"]] = operation["value"]
             else:
-                del self.entries[operation["id"]]
+                self.entries.pop(operation["id"], None)  # it may have come and gone between two updates
         self.values |= message["values"]
         self.frame = message.get("frame", self.frame)
         self.history = message.get("history", self.history)

@@ -188,7 +188,6 @@ def test_numbers_are_scrubbed_typed_stepped_reset_and_aborted(open_page, studio,
     page.keyboard.type("2*pi/5")
     page.keyboard.press("Enter")
     expect(field).to_have_text("1.2566")
-    page.wait_for_function("() => true")
     field.focus()
     page.keyboard.press("ArrowUp")
     expect(field).to_have_text("1.2666")
@@ -205,9 +204,12 @@ def test_numbers_are_scrubbed_typed_stepped_reset_and_aborted(open_page, studio,
     field.focus()
     page.keyboard.press("Backspace")
     expect(field).to_have_text("0.25")
-    expect(page.get_by_role("button", name="undo")).to_have_attribute("title", re.compile("turn"))
+    undo = page.get_by_role("button", name="undo")
+    for text in ("1.2666", "1.2566", "0.25"):  # the aborted drag is no entry
+        undo.click()
+        expect(field).to_have_text(text)
+    expect(undo).to_be_disabled()
     assert value() == 0.25
-    assert [entry.label for entry in engine.history.entries] == ["turn phase.turn"] * 3
 
 
 def test_wires_are_connected_and_cut(open_page, studio, engine):
@@ -419,7 +421,7 @@ def test_a_page_of_another_server_reaches_nothing(open_page, browser, studio, tm
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments, directory=str(tmp_path))
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *_: object) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)

@@ -420,17 +420,17 @@ def test_programs_documents_parts_and_functions_can_be_opened(tmp_path, engine):
     engine.save(document)
     ball = lg.shapes.sphere(1.0).part(((-1, -1, -1), (1, 1, 1)), "ball")
     lg.save_3mf(lg.implicit.assembly_of_part(ball), part)
-    for what, options, names in (
-        (f"{program}:engine", {}, {"double"}),
-        (f"{program}:part", {}, {"plane", "distance", "picture"}),
-        (str(document), {"trust": True}, {"source", "shade", "other"}),
-        (document, {"trust": True}, {"source", "shade", "other"}),
-        (part, {}, {"plane", "distance", "picture"}),
-        (ball, {}, {"plane", "distance", "picture"}),
-        (lambda x=1.0: x, {}, {"<lambda>"}),
-        (lg.block(shade), {}, {"shade"}),
+    for what, names in (
+        (f"{program}:engine", {"double"}),
+        (f"{program}:part", {"plane", "distance", "picture"}),
+        (str(document), {"source", "shade", "other"}),
+        (document, {"source", "shade", "other"}),
+        (part, {"plane", "distance", "picture"}),
+        (ball, {"plane", "distance", "picture"}),
+        (lambda x=1.0: x, {"<lambda>"}),
+        (lg.block(shade), {"shade"}),
     ):
-        with lg.studio(what, open_browser=False, **options) as studio, TestPage(studio) as page:
+        with lg.studio(what, open_browser=False, trust=True) as studio, TestPage(studio) as page:
             assert {entry["name"] for entry in page.entries.values() if "inputs" in entry} == names
 
 

@@ -17,6 +17,7 @@ _TYPES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/studio.js": ("studio.js", "text/javascript; charset=utf-8"),
     "/studio.css": ("studio.css", "text/css; charset=utf-8"),
+    "/licences.txt": ("licences.txt", "text/plain; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 

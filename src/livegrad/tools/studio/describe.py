@@ -6,6 +6,7 @@ the graph locked.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -34,6 +35,7 @@ class Describer:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._numbers = itertools.count(1)  # never used twice, also when a block is gone
         self._ids: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._objects: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._places: WeakKeyDictionary[Block, Position] = WeakKeyDictionary()
@@ -42,7 +44,7 @@ class Describer:
     def id_of(self, target: Block | Graph) -> str:
         """The id of a block or a graph."""
         if target not in self._ids:
-            self._ids[target] = f"{'b' if isinstance(target, Block) else 'g'}{len(self._ids) + 1}"
+            self._ids[target] = f"{'b' if isinstance(target, Block) else 'g'}{next(self._numbers)}"
             self._objects[self._ids[target]] = target
         return self._ids[target]
 

@@ -6,19 +6,20 @@ In: text. Out: a function of the names that it reads. A page that may not write 
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Mapping
 from types import FunctionType
 from typing import Any
 
 import livegrad
 from livegrad.diagnostics import LivegradError, TextOrigin, UsageError
-from livegrad.frontend.function.python_source import capture, run_source
+from livegrad.frontend.function.python_source import Source, capture, run_source
 
 FUNCTIONS = (
-    "abs", "acos", "asin", "atan", "atan2", "ceil", "clip", "concat", "cos", "cosh", "cumulative_sum", "dot", "exp",
-    "expm1", "floor", "hypot", "log", "log10", "log1p", "log2", "maximum", "max", "mean", "minimum", "min", "mix",
-    "pow", "relu", "round", "sigmoid", "sign", "sin", "sinh", "smoothstep", "softmax", "sqrt", "square", "stack", "std",
-    "sum", "tan", "tanh", "trunc", "var", "where",
+    "abs", "acos", "asarray", "asin", "atan", "atan2", "ceil", "clip", "concat", "cos", "cosh", "cumulative_sum", "dot",
+    "exp", "expm1", "floor", "hypot", "log", "log10", "log1p", "log2", "maximum", "max", "mean", "minimum", "min",
+    "mix", "pow", "relu", "round", "sigmoid", "sign", "sin", "sinh", "smoothstep", "softmax", "sqrt", "square", "stack",
+    "std", "sum", "tan", "tanh", "trunc", "var", "where",
 )  # fmt: skip
 _CONSTANTS = ("pi", "e")
 _MAX_LENGTH = 10_000
@@ -122,6 +123,17 @@ def make_expression(text: str, inputs: Mapping[str, Any] | None = None, name: st
     return function
 
 
+class _WithoutPrefix(ast.NodeTransformer):
+    """Writes functions of livegrad without `lg.`, as expressions have them."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        is_ours = isinstance(node.value, ast.Name) and self._source.lookup(node.value.id) is livegrad
+        return ast.Name(node.attr, ast.Load()) if is_ours and node.attr in FUNCTIONS else node
+
+
 def expression_of(function: Any) -> str | None:
     """The expression that a function computes, or None if it is not one: a lambda that calls only known functions."""
     if not isinstance(function, FunctionType):
@@ -130,13 +142,15 @@ def expression_of(function: Any) -> str | None:
         source = capture(function)
         if not isinstance(source.definition, ast.Lambda):
             return None
-        tree = parse_expression(ast.unparse(source.definition.body))
+        body = _WithoutPrefix(source).visit(copy.deepcopy(source.definition.body))
+        tree = parse_expression(ast.unparse(body))
     except LivegradError:
         return None
     arguments = source.definition.args
     parameters = {argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
     if not set(names_in(tree)) <= parameters:
         return None
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - parameters
-    known = all(source.lookup(name) is getattr(livegrad, name, None) for name in used)
+    # Names that the function itself reads, such as `sin` imported from elsewhere, must mean what expressions mean.
+    read = {node.id for node in ast.walk(source.definition.body) if isinstance(node, ast.Name)} - parameters
+    known = all(source.lookup(name) in (livegrad, getattr(livegrad, name, None)) for name in read)
     return ast.unparse(tree) if known else None

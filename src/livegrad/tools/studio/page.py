@@ -53,6 +53,8 @@ class Page:
         for operation in operations:
             self.operations.pop(operation["id"], None)
             self.operations[operation["id"]] = operation
+            if operation["op"] == "remove":
+                self.versions.pop(operation["id"], None)  # the page forgets its values; undoing brings the block back
 
     def note_frame(self, frame: Json) -> None:
         """Merges a frame into what the page has not been told: levels are the highest since the last update."""

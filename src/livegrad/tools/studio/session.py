@@ -7,7 +7,7 @@ listener.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from threading import get_ident
 from time import perf_counter
 from typing import Any, Literal
@@ -238,9 +238,15 @@ class Session:
         page.tell(update)
 
     def _has_values_for(self, page: Page) -> bool:
-        if page.is_unacknowledged:
-            return False
-        return any(self._versions.get(block, 0) != page.versions.get(block, -1) for block in page.wanted)
+        return not page.is_unacknowledged and next(self._outdated(page), None) is not None
+
+    def _outdated(self, page: Page) -> Iterator[tuple[str, Block, int]]:
+        """The blocks whose values may have changed since the page last saw them, with their versions."""
+        for id in page.wanted:
+            version = self._versions.get(id, 0)
+            block = self.describer.find(id)
+            if version != page.versions.get(id, -1) and isinstance(block, Block) and block.home is not None:
+                yield id, block, version
 
     def _values_for(self, page: Page) -> Json:
         """Summaries of the values that have changed since the page last saw them."""
@@ -248,13 +254,9 @@ class Session:
         if started < self._values_due:
             return {}
         values: Json = {}
-        for id in page.wanted:
-            version = self._versions.get(id, 0)
-            block = self.describer.find(id)
-            if version != page.versions.get(id, -1):
-                page.versions[id] = version
-                if isinstance(block, Block) and block.home is not None:
-                    values[id] = {name: self._summary(pin) for name, pin in block.outputs.items()}
+        for id, block, version in list(self._outdated(page)):
+            page.versions[id] = version
+            values[id] = {name: self._summary(pin) for name, pin in block.outputs.items()}
         self._values_due = perf_counter() + _VALUE_SHARE * (perf_counter() - started)
         return values
 
