@@ -48,3 +48,8 @@ ensure_development_environment() {
         touch .venv/.mended
     fi
 }
+
+# The page of the Studio, which is built again only when its sources change.
+build_studio() {
+    .venv/bin/python -m scripts.build_studio
+}

@@ -29,6 +29,7 @@ CHAPTERS = {
         "Contexts": "context.md",
         "Assemblies and parts": "assemblies.md",
         "The live engine": "engine.md",
+        "The Studio": "studio.md",
         "CUDA": "cuda.md",
         "Derivatives": "derivatives.md",
         "Custom rules, checkpointing, batching": "transformations.md",
@@ -192,6 +193,7 @@ PAGES = (
             Section("External memory", ("livegrad.live.graph.sources",)),
             Section("Documents", ("livegrad.live.documents",)),
             Section("Recording and replaying", ("livegrad.live.recording",)),
+            Section("The Studio", ("livegrad.tools.studio",)),
         ),
     ),
     Page(

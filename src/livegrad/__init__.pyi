@@ -70,6 +70,9 @@ from livegrad.lazy.eviction import (
     set_cache_budget,
     stats,
 )
+from livegrad.tools.studio.open_studio import (
+    studio,
+)
 from livegrad.tensors import (
     optim,
 )
@@ -475,6 +478,7 @@ __all__ = [
     "reset_stats",
     "set_cache_budget",
     "stats",
+    "studio",
     "optim",
     "check_gradients",
     "debug_nans",

@@ -96,6 +96,7 @@ _EVERYDAY = {
     "livegrad.ir.types": "bf16 bool_ c128 c64 f16 f32 f64 i16 i32 i64 i8 u16 u32 u64 u8",
     "livegrad.lazy.eviction": "reset_stats set_cache_budget stats",
     # lazy tensors
+    "livegrad.tools.studio.open_studio": "studio",
     "livegrad.tensors": "optim",
     "livegrad.tensors.gradient_checks": "check_gradients debug_nans",
     "livegrad.tensors.control_flow": "cond fori_loop scan switch while_loop",

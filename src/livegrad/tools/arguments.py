@@ -196,6 +196,27 @@ def tour(parser: argparse.ArgumentParser) -> None:
     _add_json(parser)
 
 
+def studio(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what",
+        nargs="?",
+        metavar="FILE",
+        help="a document that engine.save wrote, a 3MF file, a .vm tape, or file.py:name (default: examples)",
+    )
+    parser.add_argument("--port", type=int, default=0, help="the port to listen on (default: a free one)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="the address to listen on; pages of other machines cannot edit code"
+    )
+    parser.add_argument(
+        "--permission",
+        choices=("view", "tune", "edit", "code"),
+        default="code",
+        help="what pages may do: look, set numbers, change the graph, or write Python (default: code)",
+    )
+    parser.add_argument("--trust", action="store_true", help="run the code of a saved document")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+
+
 def bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of ./bench")
 

@@ -35,6 +35,7 @@ _EPILOG = """examples:
   livegrad graph scene.py:shade -o shade.svg     draws the graph of a file, or of an object in a program
   livegrad passes scene.py:shade -o shade.html   shows the program after every compiler pass
   livegrad explain scene.py:engine
+  livegrad studio scene.py:engine                shows a live graph in the browser
   livegrad replay session.jsonl --trust          replays a recorded session of a live engine, and compares all bits
   livegrad doctor                                checks the installation
 
@@ -125,6 +126,17 @@ COMMANDS = {
         f"{_TOOLS}.replay_command:replay_file",
         add.replay,
         ("livegrad replay session.jsonl --trust",),
+    ),
+    "studio": Command(
+        "show a live graph in the browser, turn its numbers and edit it",
+        f"{_TOOLS}.studio.studio_command:open_page",
+        add.studio,
+        (
+            "livegrad studio                                offers examples",
+            "livegrad studio scene.py:engine",
+            "livegrad studio scene.lg                       a document that engine.save wrote",
+            "livegrad studio part.3mf --permission tune",
+        ),
     ),
     "bench": Command(
         "run the benchmarks, in a checkout of the repository",

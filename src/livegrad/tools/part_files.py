@@ -44,7 +44,7 @@ def open_assembly(path: Path) -> Assembly:
     """The assembly of a 3MF file, even if it has problems, or of an object in a program."""
     if is_object(str(path)):
         value = open_object(str(path))
-        return value if isinstance(value, Assembly) else assembly_of_part(_object_part(str(path), value, PartChoice()))
+        return value if isinstance(value, Assembly) else assembly_of_part(part_of_object(str(path), value))
     _require_file(path)
     if path.suffix.lower() == ".vm":
         raise UsageError(
@@ -60,7 +60,7 @@ def open_assembly(path: Path) -> Assembly:
 def open_part(path: Path, choice: PartChoice) -> Part:
     """The selected part of a 3MF file or of an object in a program, or the shape of a `.vm` tape."""
     if is_object(str(path)):
-        return _object_part(str(path), open_object(str(path)), choice)
+        return part_of_object(str(path), open_object(str(path)), choice)
     _require_file(path)
     if path.suffix.lower() == ".vm":
         if choice.function is not None or choice.part is not None or choice.changes:
@@ -105,8 +105,9 @@ def _part_of(name: str, assembly: Assembly, choice: PartChoice) -> Part:
 # --- objects in programs ----------------------------------------------------------------------------------------------
 
 
-def _object_part(text: str, value: Any, choice: PartChoice) -> Part:
+def part_of_object(text: str, value: Any, choice: PartChoice | None = None) -> Part:
     """Converts an object to a part. A shape needs --bounds."""
+    choice = choice or PartChoice()
     if isinstance(value, Assembly):
         return _part_of(text, value, choice)
     if choice.part or choice.function or choice.changes or choice.exact or choice.element != f32:

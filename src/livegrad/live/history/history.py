@@ -103,6 +103,22 @@ class History:
             undone = [HistoryEntry(entry.label, len(entry.changes), True) for entry in reversed(self._undone)]
         return (*done, *undone)
 
+    @property
+    def next_undo(self) -> str | None:
+        """The label of the entry that `undo` would undo, or None."""
+        try:
+            return self._done[-1].label
+        except IndexError:  # another thread has just undone it
+            return None
+
+    @property
+    def next_redo(self) -> str | None:
+        """The label of the entry that `redo` would make again, or None."""
+        try:
+            return self._undone[-1].label
+        except IndexError:
+            return None
+
     def undo(self) -> str | None:
         """Undoes the last entry. Returns its label, or None if there is nothing to undo."""
         with self._restoring("undo"):

@@ -66,7 +66,7 @@ class FunctionWriter:
             raise NotRecordable(
                 f"`{python.__name__}` cannot be recorded: its source cannot be found", help=error.help or _HELP
             ) from error
-        described: dict[str, Any] = {"name": python.__name__, "text": _text_of(source)}
+        described: dict[str, Any] = {"name": python.__name__, "text": text_of(source)}
         if isinstance(target, CapturedFunction):
             described["decorator"] = "differentiable" if isinstance(target, DifferentiableFunction) else "function"
         defaults = {"defaults": python.__defaults__, "keyword_defaults": python.__kwdefaults__}
@@ -93,7 +93,7 @@ class FunctionWriter:
             ) from None
 
 
-def _text_of(source: Source) -> str:
+def text_of(source: Source) -> str:
     """The definition without its decorators, which are recorded separately.
 
     Returns the user's text, with comments, unless a default is computed: computed defaults are recorded separately too.

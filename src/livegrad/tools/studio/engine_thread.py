@@ -1,0 +1,269 @@
+"""The thread of the Studio that owns engines: takes messages of pages, steps, and publishes.
+
+In: messages that `server.py` has put into the mailbox. Out: messages for pages. No other thread touches sessions.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from threading import Thread
+from typing import Literal, NamedTuple
+
+from livegrad.diagnostics import LivegradError, UsageError
+from livegrad.live.engine import Engine
+from livegrad.tools.studio.catalogue import entries
+from livegrad.tools.studio.edits import MAX_NAME, MessageError, require
+from livegrad.tools.studio.frames import describe_error
+from livegrad.tools.studio.gate import Permission
+from livegrad.tools.studio.mailbox import Mailbox
+from livegrad.tools.studio.page import Page, subscribe
+from livegrad.tools.studio.session import Session
+from livegrad.tools.studio.sources import body_text
+from livegrad.tools.studio.subjects import Shelf, Subject
+from livegrad.tools.studio.values import Json
+
+PROTOCOL_VERSION = 1
+
+
+class Arrival(NamedTuple):
+    """A message of a page; None: the page has gone."""
+
+    page: Page
+    message: Json | None
+
+
+class EngineThread:
+    """Runs the engine that pages show. `shelf` lists what else they can open."""
+
+    def __init__(self, shelf: Shelf, build: str) -> None:
+        self.mailbox: Mailbox[Arrival] = Mailbox()
+        self.session: Session | None = None
+        self._shelf, self._build = shelf, build
+        # Opened here, so that errors are those of the caller.
+        self._first = None if shelf.subject is None else (shelf.subject, shelf.subject.open())
+        self._pages: list[Page] = []
+        self._is_closing = False
+        self._owned: Engine | None = None  # closed with its session
+        self._thread = Thread(target=self._run, name="livegrad studio", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread, after the frame that it runs."""
+        self._is_closing = True
+        self.mailbox.wake()
+        self._thread.join()
+
+    def receive(self, page: Page, message: Json) -> None:
+        """Puts a message of a page into the mailbox. Called by the server's thread."""
+        key = None
+        if message.get("type") == "edit":
+            match message.get("ops"):
+                case [{"op": "set", "pin": [str() as block, str() as pin]}] if "id" not in message:
+                    key = page.id, block, pin
+        self.mailbox.put(Arrival(page, message), key)
+
+    def leave(self, page: Page) -> None:
+        """Says that a page has gone."""
+        self.mailbox.put(Arrival(page, None), ("gone", page.id))
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        try:
+            if self._first is not None:
+                self._begin(*self._first)
+            while not self._is_closing:
+                self._turn()
+        finally:
+            self._close_session()
+
+    def _turn(self) -> None:
+        pages = [page for page in self._pages if page.is_ready]
+        timeout = None if self.session is None else self.session.seconds_until_due(pages)
+        for page, message in self.mailbox.take(timeout):
+            self._handle(page, message)
+        session = self.session
+        if session is not None:
+            pages = [page for page in self._pages if page.is_ready]
+            session.run(pages)
+            for page in pages:
+                session.publish(page)
+
+    def _handle(self, page: Page, message: Json | None) -> None:
+        """Performs a message. An error goes back to the page, and ends nothing."""
+        if message is None:
+            self._pages = [other for other in self._pages if other is not page]
+            if self.session is not None:
+                self.session.gestures.end(page)
+            return
+        try:
+            kind = message.get("type")
+            handler = _HANDLERS.get(kind if isinstance(kind, str) else "")
+            if handler is None:
+                raise MessageError("unknown message", found=repr(kind)[:60])
+            if not page.is_ready and kind != "hello":
+                raise MessageError("a page must say hello first")
+            answer = handler(self, page, message)
+            if "id" in message:
+                page.tell({"type": "done", "id": message["id"], **(answer or {})})
+        except LivegradError as error:
+            page.tell({"type": "rejected", "id": message.get("id"), "error": describe_error(error)})
+        except Exception as error:
+            # A bug of ours or of a user's function must not end the thread, which would leave pages without answers.
+            traceback.print_exc()
+            what = f"{type(error).__name__}: {error}"
+            page.tell({"type": "rejected", "id": message.get("id"), "error": describe_error(UsageError(what))})
+
+    # --- messages ---
+
+    def _hello(self, page: Page, message: Json) -> None:
+        if message.get("protocol") != PROTOCOL_VERSION or message.get("build") != self._build:
+            help = "reload the page"
+            raise MessageError("this page belongs to another version of the Studio", help=help)
+        if page not in self._pages:
+            self._pages.append(page)
+        page.is_ready = True
+        page.tell(
+            {
+                "type": "welcome",
+                "page": page.id,
+                "permission": page.permission.name.lower(),
+                "catalogue": entries(page.permission),
+                "gallery": self._shelf.gallery(),
+            }
+        )
+        self._show(page)
+
+    def _show(self, page: Page) -> None:
+        """Shows the engine, or the gallery if there is none."""
+        page.forget()
+        if self.session is not None:
+            page.tell(self.session.snapshot())
+        else:
+            page.tell({"type": "gallery", "untrusted": self._shelf.untrusted()})
+
+    def _edit(self, page: Page, message: Json) -> Json:
+        operations = message.get("ops")
+        if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
+            raise MessageError("an edit has a list of operations")
+        session = self._require_session()
+        results = session.edits.apply_all(operations, page.permission)
+        if any(operation.get("op") == "rewind" for operation in operations):
+            session.clock.rewind()
+        return {"results": results}
+
+    def _clock(self, page: Page, message: Json) -> None:
+        require(page.permission, Permission.TUNE)
+        clock = self._require_session().clock
+        if isinstance(message.get("playing"), bool):
+            clock.play(message["playing"])
+        if message.get("step") is True:
+            clock.play(False)
+            clock.step()
+        rate = message.get("rate")
+        if isinstance(rate, int | float):
+            clock.set_rate(float(rate))
+        for other in self._pages:
+            other.tell({"type": "clock", "playing": clock.is_playing, "time": clock.time, "rate": clock.rate})
+
+    def _gesture(self, page: Page, message: Json) -> None:
+        """Begins, commits or cancels a gesture, such as turning a slider: its edits are one entry of the history."""
+        require(page.permission, Permission.TUNE)
+        gestures = self._require_session().gestures
+        match message.get("do"), message.get("label"):
+            case "begin", str() as label if 0 < len(label) <= MAX_NAME:
+                gestures.begin(page, label)
+            case "commit", _:
+                gestures.end(page)
+            case "cancel", _:
+                gestures.end(page, cancel=True)
+            case what, _:
+                raise MessageError("not a gesture", found=repr(what)[:60])
+
+    def _undo(self, page: Page, message: Json) -> Json:
+        return self._travel(page, "undo")
+
+    def _redo(self, page: Page, message: Json) -> Json:
+        return self._travel(page, "redo")
+
+    def _travel(self, page: Page, direction: Literal["undo", "redo"]) -> Json:
+        require(page.permission, Permission.EDIT)
+        session = self._require_session()
+        session.gestures.end()
+        history = session.engine.history
+        return {"label": history.undo() if direction == "undo" else history.redo()}
+
+    def _source(self, page: Page, message: Json) -> Json:
+        text = body_text(self._require_session().edits.block(message.get("block")))
+        return {"kind": text.kind, "text": text.text}
+
+    def _acknowledge(self, page: Page, message: Json) -> None:
+        view = page.views.get(str(message.get("view"))) if "view" in message else None
+        if view is not None:
+            view.is_unacknowledged = False
+        elif "view" not in message:
+            page.is_unacknowledged = False
+
+    def _subscribe(self, page: Page, message: Json) -> None:
+        subscribe(page, message)
+
+    def _open_example(self, page: Page, message: Json) -> None:
+        require(page.permission, Permission.EDIT)
+        self._open(self._shelf.example(message.get("name")))
+        for other in self._pages:
+            self._show(other)
+
+    def _trust(self, page: Page, message: Json) -> None:
+        require(page.permission, Permission.CODE)
+        self._open(self._shelf.trusted())
+        for other in self._pages:
+            self._show(other)
+
+    def _leave_engine(self, page: Page, message: Json) -> None:
+        require(page.permission, Permission.EDIT)
+        if self._shelf.has_gallery:
+            self._close_session()
+        for other in self._pages:
+            self._show(other)
+
+    def _require_session(self) -> Session:
+        if self.session is None:
+            raise MessageError("no graph is open")
+        return self.session
+
+    def _open(self, subject: Subject) -> None:
+        self._begin(subject, subject.open())
+
+    def _begin(self, subject: Subject, engine: Engine) -> None:
+        self._close_session()
+        self.session = Session(engine, subject.title, self.mailbox.wake, drives=subject.drives)
+        self._owned = engine if subject.is_owned else None
+        if subject.is_owned:
+            engine.history.clear()  # how it was built is not for the user to undo
+
+    def _close_session(self) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            session.close()
+            if self._owned is not None:
+                self._owned.close()
+
+
+_HANDLERS: dict[str, Callable[[EngineThread, Page, Json], Json | None]] = {
+    "hello": EngineThread._hello,
+    "edit": EngineThread._edit,
+    "clock": EngineThread._clock,
+    "gesture": EngineThread._gesture,
+    "undo": EngineThread._undo,
+    "redo": EngineThread._redo,
+    "source": EngineThread._source,
+    "ack": EngineThread._acknowledge,
+    "subscribe": EngineThread._subscribe,
+    "open": EngineThread._open_example,
+    "trust": EngineThread._trust,
+    "leave": EngineThread._leave_engine,
+}

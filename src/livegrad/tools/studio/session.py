@@ -1,0 +1,280 @@
+"""One engine in the Studio: follows its edits, steps it, and publishes what pages show.
+
+The engine thread calls it; programs may edit and step the engine at the same time, and the session hears of it as a
+listener.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from threading import get_ident
+from time import perf_counter
+from typing import Any, Literal
+
+from livegrad.diagnostics import LivegradError
+from livegrad.live.engine import Engine
+from livegrad.live.frame import Frame
+from livegrad.live.graph.block import Block, Pin, State
+from livegrad.live.graph.block_graph import Graph
+from livegrad.live.graph.composite import Composite
+from livegrad.ops.context import parse_feature
+from livegrad.tools.studio.clock import Clock
+from livegrad.tools.studio.describe import Describer, differences
+from livegrad.tools.studio.edits import Edits
+from livegrad.tools.studio.frames import describe_error, describe_frame, describe_reason
+from livegrad.tools.studio.gestures import Gestures
+from livegrad.tools.studio.page import Page, View
+from livegrad.tools.studio.pictures import is_picture, picture_message
+from livegrad.tools.studio.values import Json, summarize
+
+_TIME = parse_feature("animation_time")
+_VALUE_SHARE = 4.0  # summaries take at most one part in five of the thread
+_SETTINGS = ("set", "bind")  # edits that change one block
+_APPEARANCE = ("move", "control")  # edits that compute nothing
+
+
+class Session:
+    """An engine that pages show. `drives` is False if the program steps the engine itself."""
+
+    def __init__(self, engine: Engine, title: str, wake: Callable[[], None], *, drives: bool = True) -> None:
+        self.engine, self.title, self.drives = engine, title, drives
+        self.clock = Clock()
+        self.describer = Describer(engine)
+        self.edits = Edits(engine, self.describer)
+        self.gestures = Gestures(engine)
+        self.error: Json | None = None  # why the clock has stopped
+        self._wake = wake
+        self._thread = get_ident()
+        self._edited: deque[tuple[str, tuple[Any, ...]]] = deque()  # edits that pages have not been told
+        self._frames: deque[Frame] = deque(maxlen=1)  # the last frame of another thread
+        self._is_holding = False
+        self._held: dict[State, Any] = {}  # the values of states while the clock pauses
+        self._needs_frame = True
+        self._versions: dict[str, int] = {}  # how often the value of each block may have changed
+        self._values_due = 0.0
+        self._last_frame = engine.frame
+        self._previous_profiling: Literal["off", "block", "step"] = engine.profiling
+        engine.profiling = "block"
+        self._described = self._describe()
+        self._stop_listening = engine.listen(self)
+        self.clock.play(drives and any(isinstance(block, State) for block in engine.graph.blocks.values()))
+
+    def close(self) -> None:
+        """Stops following the engine, which goes on."""
+        self.gestures.end()
+        self._stop_listening()
+        self.engine.profiling = self._previous_profiling
+
+    # --- what happens to the engine, from any thread ---
+
+    def edited(self, edit: str, arguments: tuple[Any, ...]) -> None:
+        """Called after each edit."""
+        if self._is_holding and get_ident() == self._thread:
+            return
+        self._edited.append((edit, arguments))
+        if get_ident() != self._thread:
+            self._wake()
+
+    def frame_ended(self, frame: Frame) -> None:
+        """Called after each frame."""
+        if get_ident() != self._thread:
+            self._frames.append(frame)
+            self._wake()
+
+    # --- frames ---
+
+    def run(self, pages: Iterable[Page]) -> None:
+        """Runs a frame if one is due, and publishes."""
+        operations = self._take_edits()
+        for page in pages:
+            page.change(operations)
+        if self.drives:
+            ticks = self.clock.take_frame()
+            if ticks or self._needs_frame:
+                self._step(pages, keep_states=not ticks)
+        while self._frames:
+            self._held.clear()
+            self._note(self._frames.popleft(), pages)
+
+    def seconds_until_due(self, pages: Iterable[Page]) -> float | None:
+        """How long the thread may wait for messages."""
+        times = [self.clock.seconds_until_due() if self.drives else None]
+        if self._edited or (self._needs_frame and self.drives):
+            times.append(0.0)
+        if any(self._has_values_for(page) for page in pages):
+            times.append(max(0.0, self._values_due - perf_counter()))
+        return min((time for time in times if time is not None), default=None)
+
+    def _take_edits(self) -> list[Json]:
+        """The changes of the graph since the last call, as operations for pages."""
+        edits = [self._edited.popleft() for _ in range(len(self._edited))]
+        if not edits:
+            return []
+        self._needs_frame |= any(edit not in _APPEARANCE for edit, _ in edits)
+        for edit, arguments in edits:
+            if edit in ("state", "reset"):
+                state = arguments[0]
+                self._held[state] = arguments[1] if edit == "state" else state.initial
+        subjects = [arguments[0] for edit, arguments in edits if edit in _SETTINGS and isinstance(arguments[0], Pin)]
+        if len(subjects) < len(edits):
+            before, self._described = self._described, self._describe()
+            return differences(before, self._described)
+        before, changed = self._described, dict[str, Json]()
+        with self.engine.graph.editing():
+            for block in {pin.block for pin in subjects if pin.block.home is not None}:
+                changed[self.describer.id_of(block)] = self.describer.block(block)
+        self._described = before | changed
+        return differences({id: before.get(id, {}) for id in changed}, changed)
+
+    def _describe(self) -> dict[str, Json]:
+        with self.engine.graph.editing():
+            return self.describer.describe()
+
+    def _step(self, pages: Iterable[Page], *, keep_states: bool) -> None:
+        """Runs one frame. While the clock pauses, an edit shows its result, and states stay where they are."""
+        self._needs_frame = False
+        if keep_states:
+            self._hold_states()
+        else:
+            self._held.clear()
+        try:
+            plan = self.engine.plan
+            if plan is not None and _TIME in plan.readers:
+                self._silently(lambda: self.engine.set_feature("animation_time", self.clock.time))
+            frame = self.engine.step()
+            _ = frame.ok  # waits until the outcome is known
+            self._silently(lambda: [self.engine.set(state, value) for state, value in self._held.items()])
+        except LivegradError as error:
+            self.clock.play(False)
+            self.error = describe_error(error)
+            for page in pages:
+                page.tell({"type": "stopped", "error": self.error})
+            return
+        self.error = None
+        self._note(frame, pages)
+
+    def _silently(self, edit: Callable[[], Any]) -> None:
+        """Edits of the session itself, which are neither shown nor a reason for another frame."""
+        self._is_holding = True
+        try:
+            with self.engine.history.paused():
+                edit()
+        finally:
+            self._is_holding = False
+
+    def _hold_states(self) -> None:
+        """Notes the values of states, which they get again after the frame."""
+        states = {block for block in self.describer.block_by_key.values() if isinstance(block, State)}
+        self._held = {state: value for state, value in self._held.items() if state in states}
+        for state in states - self._held.keys():
+            value = self.engine.peek(state["value"])
+            if value is not None:
+                self._held[state] = value
+
+    def _note(self, frame: Frame, pages: Iterable[Page]) -> None:
+        """Notes which values have changed, and what pages must be told."""
+        self._last_frame = frame
+        described = describe_frame(frame, self.describer)
+        changed: set[Block] = {block for id in described["ran"] if isinstance(block := self.describer.find(id), Block)}
+        if changed:
+            changed |= {block for block in self.describer.block_by_key.values() if isinstance(block, State)}
+        for block in changed:
+            self._touch(block)
+        described |= {"playing": self.clock.is_playing, "time": self.clock.time, "rate": self.clock.rate}
+        for page in pages:
+            page.note_frame(described)
+
+    def _touch(self, block: Block) -> None:
+        """Notes that a block's value, and those of the composites around it, may have changed."""
+        id = self.describer.id_of(block)
+        self._versions[id] = self._versions.get(id, 0) + 1
+        graph: Graph | None = block.home
+        for user, _ in [] if graph is None else graph.uses:
+            if isinstance(user, Composite):
+                self._touch(user)
+
+    # --- publishing ---
+
+    def snapshot(self) -> Json:
+        """Everything that a page needs to begin."""
+        return {
+            "type": "snapshot",
+            "title": self.title,
+            "graph": self.describer.id_of(self.engine.graph),
+            "entries": self._described,
+            "frame": self._frame_state(),
+            "drives": self.drives,
+            "error": self.error,
+            "history": self._history(),
+        }
+
+    def _history(self) -> Json:
+        """What undo and redo would do."""
+        history = self.engine.history
+        return {"undo": history.next_undo, "redo": history.next_redo}
+
+    def _frame_state(self) -> Json:
+        described = describe_frame(self._last_frame, self.describer) | {"ran": {}}
+        return described | {"playing": self.clock.is_playing, "time": self.clock.time, "rate": self.clock.rate}
+
+    def publish(self, page: Page) -> None:
+        """Sends a page what it shows, unless it has not yet seen the last update."""
+        for name, view in page.views.items():
+            if not view.is_unacknowledged:
+                self._send_picture(page, name, view)
+        if page.is_unacknowledged:
+            return
+        values = self._values_for(page)
+        history = self._history()
+        update = page.take_update(values, history)
+        if update is None:
+            return
+        if page.inspected is not None:
+            block = self.describer.find(page.inspected)
+            if isinstance(block, Block):
+                update["reason"] = describe_reason(self._last_frame, block, self.describer)
+        page.is_unacknowledged = True
+        page.tell(update)
+
+    def _has_values_for(self, page: Page) -> bool:
+        return not page.is_unacknowledged and next(self._outdated(page), None) is not None
+
+    def _outdated(self, page: Page) -> Iterator[tuple[str, Block, int]]:
+        """The blocks whose values may have changed since the page last saw them, with their versions."""
+        for id in page.wanted:
+            version = self._versions.get(id, 0)
+            block = self.describer.find(id)
+            if version != page.versions.get(id, -1) and isinstance(block, Block) and block.home is not None:
+                yield id, block, version
+
+    def _values_for(self, page: Page) -> Json:
+        """Summaries of the values that have changed since the page last saw them."""
+        started = perf_counter()
+        if started < self._values_due:
+            return {}
+        values: Json = {}
+        for id, block, version in list(self._outdated(page)):
+            page.versions[id] = version
+            values[id] = {name: self._summary(pin) for name, pin in block.outputs.items()}
+        self._values_due = perf_counter() + _VALUE_SHARE * (perf_counter() - started)
+        return values
+
+    def _summary(self, pin: Pin) -> Json | None:
+        value = self._held.get(pin.block) if isinstance(pin.block, State) else None
+        value = self.engine.peek(pin) if value is None else value
+        return None if value is None else summarize(value)
+
+    def _send_picture(self, page: Page, name: str, view: View) -> None:
+        """Sends a picture if the page has an older one: as JPEG while the value changes, and exact when it rests."""
+        version = self._versions.get(view.block, 0)
+        is_moving = self.clock.is_playing or version != view.shown
+        if version == view.shown and (view.is_exact or is_moving):
+            return
+        block = self.describer.find(view.block)
+        pin = block.outputs.get(view.output) if isinstance(block, Block) and block.home is not None else None
+        value = None if pin is None else self.engine.peek(pin)
+        view.shown, view.is_exact = version, not is_moving
+        if value is not None and is_picture(value):
+            view.is_unacknowledged = True
+            page.send(picture_message(name, self._last_frame.number, value, exact=not is_moving))

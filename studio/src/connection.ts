@@ -1,0 +1,91 @@
+// The socket to the server: opens it with the token, opens it again when it breaks, and pairs requests with answers.
+import type { PictureHeader, Problem, ServerMessage } from "./protocol.ts";
+
+const PROTOCOL = "livegrad.studio.1";
+const SHORTEST_WAIT = 250;
+const LONGEST_WAIT = 5000;
+
+export class Rejection extends Error {
+  constructor(readonly problem: Problem) {
+    super(problem.message);
+  }
+}
+
+export interface Receiver {
+  opened(): void;
+  lost(): void;
+  message(message: ServerMessage): void;
+  picture(header: PictureHeader, pixels: Uint8Array<ArrayBuffer>): void;
+}
+
+type Answer = { resolve: (value: Record<string, unknown>) => void; reject: (error: Error) => void };
+
+export class Connection {
+  private socket: WebSocket | null = null;
+  private wait = SHORTEST_WAIT;
+  private nextId = 1;
+  private readonly answers = new Map<number, Answer>();
+
+  constructor(
+    private readonly url: string,
+    private readonly token: string,
+    private readonly receiver: Receiver,
+  ) {}
+
+  open(): void {
+    const socket = new WebSocket(this.url, [PROTOCOL, `token.${this.token}`]);
+    socket.binaryType = "arraybuffer";
+    socket.onopen = () => {
+      this.wait = SHORTEST_WAIT;
+      this.receiver.opened();
+    };
+    socket.onmessage = (event: MessageEvent<string | ArrayBuffer>) => this.receive(event.data);
+    socket.onclose = () => this.reopen();
+    this.socket = socket;
+  }
+
+  send(message: Record<string, unknown>): void {
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(message));
+  }
+
+  /** Sends a message that the server answers. */
+  request(message: Record<string, unknown>): Promise<Record<string, unknown>> {
+    const id = this.nextId++;
+    return new Promise((resolve, reject) => {
+      if (this.socket?.readyState !== WebSocket.OPEN) {
+        reject(new Error("the connection is lost"));
+        return;
+      }
+      this.answers.set(id, { resolve, reject });
+      this.send({ ...message, id });
+    });
+  }
+
+  private reopen(): void {
+    for (const answer of this.answers.values()) answer.reject(new Error("the connection is lost"));
+    this.answers.clear();
+    this.receiver.lost();
+    setTimeout(() => this.open(), this.wait);
+    this.wait = Math.min(2 * this.wait, LONGEST_WAIT);
+  }
+
+  private receive(data: string | ArrayBuffer): void {
+    if (typeof data !== "string") {
+      const length = new DataView(data).getUint32(0, true);
+      const header = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 4, length))) as PictureHeader;
+      this.receiver.picture(header, new Uint8Array(data, 4 + length));
+      return;
+    }
+    const message = JSON.parse(data) as ServerMessage;
+    if (message.type === "done" || message.type === "rejected") {
+      const answer = message.id === null ? undefined : this.answers.get(message.id);
+      if (answer !== undefined && message.id !== null) {
+        this.answers.delete(message.id);
+        if (message.type === "done") answer.resolve(message);
+        else answer.reject(new Rejection(message.error));
+        return;
+      }
+    }
+    this.receiver.message(message);
+  }
+}

@@ -1,0 +1,149 @@
+// The messages between the page and the engine thread, as src/livegrad/tools/studio writes and reads them.
+
+export type PinReference = [block: string, pin: string];
+export type Numeric = number | boolean | string | Numeric[]; // text: NaN, Infinity, -Infinity, complex numbers
+
+export interface Control {
+  kind: "number" | "integer" | "angle" | "boolean" | "choice" | "vector" | "colour" | "none";
+  default: Numeric | null;
+  low: number;
+  high: number;
+  step: number | null;
+  unit: string;
+  label: string;
+  group: string;
+  choices: [label: string, value: number | boolean][];
+}
+
+export interface Input {
+  name: string;
+  source: "edge" | "value" | "default" | "bound" | "open";
+  from?: PinReference;
+  as?: string; // the name under which the block around it exposes this input
+  value?: Numeric;
+  text?: string; // describes a value that is too large to edit
+  control?: Control;
+}
+
+export interface Block {
+  graph: string | null;
+  name: string;
+  kind: string;
+  at: [number, number];
+  inputs: Input[];
+  outputs: string[];
+  inner: { label: string; graph: string }[];
+}
+
+export interface GraphEntry {
+  label: string;
+  parent: string | null;
+}
+
+export interface Picture {
+  width: number;
+  height: number;
+  rgba: string;
+}
+
+export interface Summary {
+  shape: number[];
+  dtype: string;
+  value?: Numeric;
+  min?: Numeric;
+  max?: Numeric;
+  mean?: Numeric;
+  nans?: number;
+  infinities?: number;
+  bins?: number[];
+  picture?: Picture;
+}
+
+export interface Problem {
+  message: string;
+  where: string | null;
+  expected: string | null;
+  found: string | null;
+  help: string | null;
+  line: number;
+  block?: string;
+  name?: string;
+  pin?: string | null;
+}
+
+export interface ClockState {
+  playing: boolean;
+  time: number;
+  rate: number;
+}
+
+export interface Frame extends ClockState {
+  number: number;
+  level: string;
+  ran: Record<string, number>;
+  seconds: Record<string, number>;
+  problems: Problem[];
+  warnings: string[];
+}
+
+/** What undo and redo would do; null: nothing. */
+export interface History {
+  undo: string | null;
+  redo: string | null;
+}
+
+export type Operation = { op: "put"; id: string; value: Block | GraphEntry } | { op: "remove"; id: string };
+
+export interface CatalogueEntry {
+  name: string;
+  group: string;
+  help: string;
+  formula: string;
+}
+
+export interface Example {
+  name: string;
+  title: string;
+  about: string;
+}
+
+export type Permission = "view" | "tune" | "edit" | "code";
+
+export type ServerMessage =
+  | { type: "welcome"; page: number; permission: Permission; catalogue: CatalogueEntry[]; gallery: Example[] }
+  | { type: "gallery"; untrusted: { name: string; functions: Record<string, string> } | null }
+  | {
+      type: "snapshot";
+      title: string;
+      graph: string;
+      entries: Record<string, Block | GraphEntry>;
+      frame: Frame;
+      drives: boolean;
+      error: Problem | null;
+      history: History;
+    }
+  | {
+      type: "update";
+      ops: Operation[];
+      values: Record<string, Record<string, Summary | null>>;
+      frame?: Frame;
+      reason?: string;
+      history?: History;
+    }
+  | ({ type: "clock" } & ClockState)
+  | { type: "stopped"; error: Problem }
+  | ({ type: "done"; id: number } & Record<string, unknown>)
+  | { type: "rejected"; id: number | null; error: Problem };
+
+export interface PictureHeader {
+  type: "picture";
+  view: string;
+  frame: number;
+  width: number;
+  height: number;
+  format: "rgba" | "jpeg";
+}
+
+export function isBlock(entry: Block | GraphEntry): entry is Block {
+  return "inputs" in entry;
+}
