@@ -1,45 +1,16 @@
 // What the page knows: the graph as the server describes it, live values, problems, and what is selected here.
 import { SvelteMap, SvelteSet } from "svelte/reactivity";
 import { Connection, Rejection, type Receiver } from "./connection.ts";
-import {
-  isBlock,
-  type Block,
-  type CatalogueEntry,
-  type Example,
-  type Frame,
-  type GraphEntry,
-  type History,
-  type Input,
-  type Numeric,
-  type Operation,
-  type Permission,
-  type PictureHeader,
-  type PinReference,
-  type Problem,
-  type ServerMessage,
-  type Summary,
+import { describeProblem } from "./problems.ts";
+import { isBlock } from "./protocol.ts";
+import type {
+  Block, CatalogueEntry, Example, Frame, GraphEntry, History, Input, Numeric, Operation, Permission,
+  PictureHeader, PinReference, Problem, ServerMessage, Summary,
 } from "./protocol.ts";
+import type { EditOperation, Flash, Shown, View } from "./shown.ts";
 
 const LEVELS: Permission[] = ["view", "tune", "edit", "code"];
 const SUBSCRIBE_DELAY = 60;
-
-export interface Flash {
-  level: number;
-  count: number; // restarts the animation
-}
-
-export interface View {
-  block: string;
-  output: string;
-}
-
-/** A picture that has arrived: decoded by `PictureView`. */
-export interface Shown {
-  header: PictureHeader;
-  pixels: Uint8Array<ArrayBuffer>;
-}
-
-export type EditOperation = Record<string, unknown> & { op: string };
 
 export class Studio implements Receiver {
   connection: "connecting" | "open" | "lost" = $state("connecting");
@@ -434,14 +405,4 @@ export class Studio implements Receiver {
   private tellError(error: unknown): void {
     this.tell(error instanceof Rejection ? describeProblem(error.problem) : `Not sent: ${(error as Error).message}`, true);
   }
-}
-
-/** A problem as one sentence. */
-export function describeProblem(problem: Problem): string {
-  const details = [
-    problem.expected && `expected ${problem.expected}`,
-    problem.found && `found ${problem.found}`,
-  ].filter(Boolean);
-  const text = details.length > 0 ? `${problem.message}: ${details.join(", ")}` : problem.message;
-  return problem.help ? `${text}; ${problem.help}` : text;
 }

@@ -7,7 +7,7 @@ import { Compartment, EditorState } from "@codemirror/state";
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import type { Problem } from "../protocol.ts";
-import { describeProblem } from "../state.svelte.ts";
+import { describeProblem } from "../problems.ts";
 
 const colors = HighlightStyle.define([
   { tag: tags.keyword, color: "var(--state)" },
