@@ -113,7 +113,8 @@ class _Workers:
         domain = map_domain([o.type for o in self.node.operands], function, self.node.attribute("lifted"))
         self.domain: tuple[int, ...] = domain  # type: ignore[assignment]  # sizes are bound by now
         self.points = prod(self.domain)
-        elements = sum(prod(shape_of(function.result_types[index])) for index in self.tensors)  # type: ignore[arg-type]
+        shapes = [shape_of(function.result_types[index]) for index in self.tensors]
+        elements = sum(prod([size for size in shape if isinstance(size, int)]) for shape in shapes)
         self.workers = count_workers(self.points, elements)
         self.width = self.workers + _PADDING if self.workers > 1 else 1
         for index in self.tensors:
