@@ -13,12 +13,14 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import is_differentiable
 from livegrad.ir.walk import toposort
 from livegrad.lazy.holders import holders_of
-from livegrad.lazy.lazy_values import Holder
+from livegrad.lazy.lazy_values import Holder, Leaf, leaf_of
 from livegrad.ops.elementwise import detach
 
 # Weak references to the variables. Shared by all sessions: tensors may be used in any session, and history must stay
 # while a gradient through it can be requested.
 variables: list[weakref.ref[Any]] = []
+# Variables that were declared after data without history had been computed from their leaf.
+_late: list[tuple[weakref.ref[Any], weakref.ref[Leaf]]] = []
 # The nodes that variables held before they were updated in place.
 _before_updates: weakref.WeakSet[Node] = weakref.WeakSet()
 
@@ -65,6 +67,29 @@ def wants_gradient(node: Node) -> bool:
 def ends_gradients(node: Node) -> bool:
     """Whether gradients stop at this node."""
     return node.op is detach or wants_gradient(node)
+
+
+def record_late_variable(holder: Holder, node: Node) -> None:
+    """Records a new variable if data were computed from its leaf whose history is no longer known."""
+    leaf = leaf_of(node)
+    if leaf is not None and leaf.has_descendants:
+        _forget_variables_that_are_none()
+        _late.append((weakref.ref(holder), weakref.ref(leaf)))
+
+
+def _forget_variables_that_are_none() -> None:
+    _late[:] = [(ref, leaf) for ref, leaf in _late if (holder := ref()) is not None and holder.requires_grad]
+
+
+def depends_on_late_variable(node: Node) -> bool:
+    """Whether a gradient would miss data that were computed from a variable before it was declared."""
+    _forget_variables_that_are_none()
+    late = {leaf for _, reference in _late if (leaf := reference()) is not None}
+    if not late:
+        return False
+    below = toposort([node], stop=lambda below: ends_gradients(below) or not is_differentiable(below.type))
+    leaves = [leaf for node in below if not ends_gradients(node) and (leaf := leaf_of(node)) is not None]
+    return any(ancestor() in late for leaf in leaves for ancestor in leaf.ancestors)
 
 
 def record_update(node: Node) -> None:

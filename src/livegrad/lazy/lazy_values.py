@@ -69,15 +69,15 @@ class Leaf(Key):
 
     The owner of `external` memory may change it at any time, so nothing computed from it is cached.
     `ancestors` are the leaves that detached data was computed from, with their change counts at that time. Several
-    holders may share the same detached data.
+    holders may share the same detached data. `has_descendants` says that such data were computed from this leaf.
     """
 
-    __slots__ = ("ancestors", "array", "changed_at", "detached", "external")
+    __slots__ = ("ancestors", "array", "changed_at", "detached", "external", "has_descendants")
 
     def __init__(self, array: Value, *, external: bool = False) -> None:
         self.name = "data"  # inlined from `Key`: this runs for every result of every call
         self.array: Value = array
-        self.external, self.detached = external, False
+        self.external, self.detached, self.has_descendants = external, False, False
         self.changed_at = 0  # the time on `clock` when the data was last replaced
         self.ancestors: Mapping[weakref.ref[Leaf], int] = NO_ANCESTORS
 

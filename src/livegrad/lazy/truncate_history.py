@@ -81,6 +81,7 @@ def ancestors_of(leaves: Iterable[Leaf]) -> dict[weakref.ref[Leaf], int]:
     """Returns the ancestors of data computed from leaves: the leaves and their ancestors, with their change counts."""
     change_counts: dict[weakref.ref[Leaf], int] = {}
     for leaf in leaves:
+        leaf.has_descendants = True
         change_counts[weakref.ref(leaf)] = leaf.changed_at
         if leaf.ancestors:
             _drop_freed_ancestors(leaf)

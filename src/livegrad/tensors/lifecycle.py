@@ -23,8 +23,10 @@ from livegrad.ir.walk import toposort
 from livegrad.lazy.deferred_ops import DeferredOp
 from livegrad.lazy.devices import assign_devices
 from livegrad.lazy.gradient_variables import (
+    depends_on_late_variable,
     depends_on_updated,
     ends_gradients,
+    record_late_variable,
     record_update,
     register_variable,
     unregister_variable,
@@ -160,6 +162,8 @@ class Lifecycle:
                 "only floats have a gradient", where=caller_origin(), found=str(self.dtype), help="cast it first"
             )
         if wanted:
+            if not self.requires_grad:
+                record_late_variable(self, self.node)
             self._ensure_own_leaf()
         self._extra = {"grad": self.grad} if wanted else None
         unregister_variable(self)
@@ -222,6 +226,12 @@ class Lifecycle:
                 "a variable was updated in place after this number was computed from it",
                 where=caller_origin(),
                 help="call backward() before the update, or use x.detach() where the earlier value is needed",
+            )
+        if depends_on_late_variable(self.node):
+            raise DifferentiationError(
+                "this number depends on values computed before `requires_grad_()`, whose history is no longer known",
+                where=caller_origin(),
+                help="call requires_grad_() before the computation, or use x.detach() where no gradient should pass",
             )
         nodes = [node for node in toposort([self.node], stop=ends_gradients) if wants_gradient(node)]
         if not nodes:
