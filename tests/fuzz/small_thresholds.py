@@ -69,8 +69,9 @@ THRESHOLDS = (
     *_of("schedule.fuse_siblings", _MOST_NODES=(1, 10), _MOST_OUTPUTS=(1, 2)),
     *_of(
         "schedule.materialise",
-        _SMALL_TENSOR=(0, 4), _CHEAP_COST=(0.0, 100.0), _MAX_SEARCHED=(1, 4), _LONG_WINDOW=(1, 3), MOST_DEPTH=(2, 6),
+        _CHEAP_COST=(0.0, 100.0), _MAX_SEARCHED=(1, 4), _LONG_WINDOW=(1, 3), MOST_DEPTH=(2, 6),
     ),
+    *_of("schedule.step_kinds", _SMALL_TENSOR=(0, 4)),
     *_of("schedule.partial_updates", _MOST_WRITTEN=(0.0, 0.9, 1.0)),
     *_of("schedule.special", _MOST_PARTS=(1, 2)),
     *_of("schedule.loops.split_index_sets", _LEAST_SAVED=(0.0,), _MOST_SPLITS=(0, 5), _MOST_NODES=(10, 5000)),

@@ -7,6 +7,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.diagnostics import KernelCheckError
+from livegrad.passes import expand_prime_transforms
 from livegrad.runtime.cpu import host_steps
 
 RNG = np.random.default_rng(2)
@@ -22,6 +23,8 @@ def parts(monkeypatch) -> list[int]:
     """Splits all steps between two threads; records the number of parts of each step."""
     counted: list[int] = []
     run = host_steps._run_on_threads
+    # Otherwise these transforms are convolutions, and run in kernels.
+    monkeypatch.setattr(expand_prime_transforms, "has_large_factor", lambda length: False)
     monkeypatch.setattr(host_steps, "_MIN_WORK", 0)
     monkeypatch.setattr(host_steps, "threads", lambda: 2)
     monkeypatch.setattr(host_steps, "_run_on_threads", lambda tasks: (counted.append(len(tasks)), run(tasks))[1])

@@ -113,14 +113,7 @@ erf = _unary(
 )
 
 
-def _binary(
-    name: str,
-    function: Any,
-    partials: tuple[Any, Any],
-    cost: float,
-    kinds: tuple[str, ...] = FLOATS,
-    expand: Any = None,
-) -> Op:
+def _binary(name: str, function: Any, partials: tuple[Any, Any], cost: float, kinds: tuple[str, ...] = FLOATS) -> Op:
     return Op(
         name,
         type_of=same(2, kinds),
@@ -130,7 +123,6 @@ def _binary(
         llvm={"float": f"math:{name}"},
         cost=cost,
         elementwise=True,
-        expand=expand,
     )
 
 
@@ -158,7 +150,7 @@ def is_few_products(power: Node) -> bool:
     return scalar in (f32, f64) and constant_number(power.operands[1]) in _FEW_PRODUCTS
 
 
-def _expand_power(power: Node) -> Node:
+def expand_power(power: Node) -> Node:
     """A power for which `is_few_products` holds, with an error of at most 2.3 units in the last place.
 
     The special cases are those of `pow`. Products of reciprocals reach as far as the power itself; a reciprocal of
@@ -201,4 +193,4 @@ atan2 = _binary(
     "atan2", np.arctan2, (lambda r, y, x: _over_square(x, y), lambda r, y, x: -_over_square(y, x)), cost=20.0
 )
 hypot = _binary("hypot", np.hypot, (lambda r, x, y: _over_length(x, r), lambda r, x, y: _over_length(y, r)), cost=10.0)
-pow = _binary("pow", np.power, (_pow_by_base, _pow_by_exponent), cost=25.0, kinds=INEXACT, expand=_expand_power)
+pow = _binary("pow", np.power, (_pow_by_base, _pow_by_exponent), cost=25.0, kinds=INEXACT)

@@ -10,6 +10,7 @@ from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import nodes_of, rebuild
 from livegrad.ops.sorting import top_positions
+from livegrad.ops.transcendental import expand_power, pow
 
 
 @propagates_lines
@@ -50,6 +51,9 @@ def expand_unsupported(function: Function) -> Function:
 
 
 def _expand_node(node: Node) -> Node:
+    if node.op is pow:  # which has code, except for a few exponents
+        with originating_from(node.origins):
+            return expand_power(node)
     if node.op.expand is None:
         raise CompileError(f"`{node.op.name}` cannot be expanded into simpler ops", where=node.origin)
     with originating_from(node.origins):

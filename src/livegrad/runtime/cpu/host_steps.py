@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.persistent_array import PersistentArray
@@ -238,10 +239,13 @@ def _only_moves_values(node: Node) -> bool:
 
 
 def _operand_view(operand: Node, arguments: Sequence[Any]) -> Any:
-    """The value of an operand: an argument of the step, or a permuted view of one."""
+    """The value of an operand: an argument of the step, a view of one, or an index that the step generates."""
     if operand.op is permute:
         return np.transpose(_operand_view(operand.operands[0], arguments), operand.attribute("axes"))
-    return arguments[operand.attribute("index")]
+    if operand.op is parameter_op:
+        return arguments[operand.attribute("index")]
+    below = [_operand_view(inner, arguments) for inner in operand.operands]
+    return operand.op.evaluate(*below, **dict(operand.attributes))
 
 
 def _copy_array(value: Any) -> Any:

@@ -68,7 +68,7 @@ class EngineThread:
 
     def leave(self, page: Page) -> None:
         """Says that a page has gone."""
-        self.mailbox.put(Arrival(page, None), ("gone", page.id))
+        self.mailbox.put(Arrival(page, None), ("gone", page.id), even_if_full=True)
 
     # --- the thread ---
 

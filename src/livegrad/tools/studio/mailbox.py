@@ -36,14 +36,14 @@ class Mailbox(Generic[Message]):
         self._replaceable: dict[Hashable, int] = {}  # the index of the newest message of each key
         self._is_awake = False
 
-    def put(self, message: Message, key: Hashable = None) -> None:
+    def put(self, message: Message, key: Hashable = None, *, even_if_full: bool = False) -> None:
         """Adds a message. One with a key replaces the last one with that key."""
         with self._condition:
             index = None if key is None else self._replaceable.get(key)
             if index is not None:
                 self._messages[index] = message
             else:
-                if len(self._messages) >= MAX_WAITING:
+                if len(self._messages) >= MAX_WAITING and not even_if_full:
                     raise MailboxFull
                 if key is None:
                     self._replaceable.clear()
