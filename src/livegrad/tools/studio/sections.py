@@ -50,7 +50,7 @@ def part_scene(part: Part) -> Scene:
         shade = 1.0 - 0.12 * (0.5 + 0.5 * lg.cos(field * (6.283 / lines))) * (1.0 - cover)
         return (lg.asarray(outside) + (lg.asarray(inside) - lg.asarray(outside)) * cover) * shade
 
-    engine = lg.Engine()
+    engine = lg.Engine(compile="background")
     points = engine.add(lg.block(plane))
     names = ("points", *part.parameter_names, *part.table_names)
     lifted = [name == "points" for name in names]

@@ -31,6 +31,7 @@ from livegrad.tools.studio.values import Json, summarize
 
 _TIME = parse_feature("animation_time")
 _VALUE_SHARE = 4.0  # summaries take at most one part in five of the thread
+_UPDATE_WAIT = 0.01  # seconds between frames that wait for a plan
 _SETTINGS = ("set", "bind")  # edits that change one block
 _APPEARANCE = ("move", "control")  # edits that compute nothing
 
@@ -54,7 +55,7 @@ class Session:
         self._held: dict[State, Any] = {}  # the values of states while the clock pauses
         self._needs_frame = True
         self._versions: dict[str, int] = {}  # how often the value of each block may have changed
-        self._values_due = 0.0
+        self._values_due = self._update_due = 0.0
         self._last_frame = engine.frame
         self._previous_profiling: Literal["off", "block", "step"] = engine.profiling
         engine.profiling = "block"
@@ -111,7 +112,7 @@ class Session:
         """How long the thread may wait for messages."""
         times = [self.clock.seconds_until_due() if self.drives else None]
         if self._edited or (self._needs_frame and self.drives):
-            times.append(0.0)
+            times.append(max(0.0, self._update_due - perf_counter()) if self._last_frame.updating else 0.0)
         if any(self._has_values_for(page) for page in pages):
             times.append(max(0.0, self._values_due - perf_counter()))
         return min((time for time in times if time is not None), default=None)
@@ -167,6 +168,8 @@ class Session:
                 page.tell({"type": "stopped", "error": self.error})
             return
         self.error = None
+        self._needs_frame |= frame.updating  # the edits are not in this one
+        self._update_due = perf_counter() + _UPDATE_WAIT
         self._note(frame, pages)
 
     def _silently(self, edit: Callable[[], Any]) -> None:

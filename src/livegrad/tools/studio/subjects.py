@@ -120,6 +120,6 @@ def subject_of(what: Any, title: str, *, drives: bool = True) -> Subject:
 
 
 def _engine_with(only: Block) -> Scene:
-    engine = Engine()
+    engine = Engine(compile="background")
     engine.add(only)
     return Scene(engine)
