@@ -1,4 +1,5 @@
 // The messages between the page and the engine thread, as src/livegrad/tools/studio writes and reads them.
+import type { ViewportShader } from "./viewport/index.ts";
 
 export type PinReference = [block: string, pin: string];
 export type Numeric = number | boolean | string | Numeric[]; // text: NaN, Infinity, -Infinity, complex numbers
@@ -92,6 +93,13 @@ export interface History {
   redo: string | null;
 }
 
+/** The 3D view of a part: its shader, a problem, or neither while the server builds it. `block` has the parameters. */
+export interface Part {
+  block: string;
+  shader: ViewportShader | null;
+  problem: Problem | null;
+}
+
 export type Operation = { op: "put"; id: string; value: Block | GraphEntry } | { op: "remove"; id: string };
 
 export interface CatalogueEntry {
@@ -121,6 +129,7 @@ export type ServerMessage =
       drives: boolean;
       error: Problem | null;
       history: History;
+      part: Part | null;
     }
   | {
       type: "update";
@@ -129,6 +138,8 @@ export type ServerMessage =
       frame?: Frame;
       reason?: string;
       history?: History;
+      part?: Part;
+      steepness?: number; // the bound of the gradient of the part, for its present numbers
     }
   | ({ type: "clock" } & ClockState)
   | { type: "stopped"; error: Problem }

@@ -5,7 +5,7 @@ import { describeProblem } from "./problems.ts";
 import { isBlock } from "./protocol.ts";
 import type {
   Block, CatalogueEntry, Example, Frame, GraphEntry, History, Input, Numeric, Operation, Permission,
-  PictureHeader, PinReference, Problem, ServerMessage, Summary,
+  Part, PictureHeader, PinReference, Problem, ServerMessage, Summary,
 } from "./protocol.ts";
 import type { EditOperation, Flash, Shown, View } from "./shown.ts";
 
@@ -42,6 +42,9 @@ export class Studio implements Receiver {
   selected: string | null = $state(null);
   focus: { block: string; count: number } | null = $state.raw(null); // asks the canvas to show a block
   showsTimes = $state(false);
+  part: Part | null = $state.raw(null);
+  steepness = $state(0); // 0: that of the shader
+  showsPart = $state(true);
   readonly views = new SvelteMap<string, View>();
   readonly visible = new SvelteSet<string>(); // blocks on the screen
 
@@ -148,6 +151,8 @@ export class Studio implements Receiver {
     this.history = { undo: null, redo: null };
     this.frame = this.error = null;
     this.reason = "";
+    this.part = null;
+    this.steepness = 0;
   }
 
   private takeSnapshot(message: Extract<ServerMessage, { type: "snapshot" }>): void {
@@ -163,9 +168,11 @@ export class Studio implements Receiver {
       this.views.clear();
       this.drafts.clear();
       this.selected = null;
+      this.showsPart = true;
     }
     this.frame = message.frame;
     this.history = message.history;
+    this.part = message.part;
     this.mode = "graph";
     this.opening = null;
     this.revision++;
@@ -181,6 +188,8 @@ export class Studio implements Receiver {
     if (message.frame) this.takeFrame(message.frame);
     if (message.reason !== undefined) this.reason = message.reason;
     if (message.history !== undefined) this.history = message.history;
+    if (message.part !== undefined) this.part = message.part;
+    if (message.steepness !== undefined) this.steepness = message.steepness;
     this.socket.send({ type: "ack" });
   }
 
@@ -191,6 +200,7 @@ export class Studio implements Receiver {
     }
     if (!this.graphs.has(this.graph)) this.graph = this.root;
     this.revision++;
+    if (this.part) this.subscribe(); // another block may feed it
   }
 
   private put(id: string, entry: Block | GraphEntry): void {
@@ -270,10 +280,17 @@ export class Studio implements Receiver {
       this.subscribing = null;
       const blocks = new Set(this.visible);
       if (this.selected !== null) blocks.add(this.selected);
+      for (const source of this.partSources()) blocks.add(source);
       if (this.views.size === 0) for (const [id] of this.shownBlocks()) blocks.add(id);
       const views = Object.fromEntries([...this.views].map(([name, view]) => [name, [view.block, view.output]]));
       this.socket.send({ type: "subscribe", blocks: [...blocks], views, inspect: this.selected });
     }, SUBSCRIBE_DELAY);
+  }
+
+  /** The blocks that feed parameters of the part. */
+  private partSources(): string[] {
+    const inputs = this.part ? (this.blocks.get(this.part.block)?.inputs ?? []) : [];
+    return inputs.flatMap((input) => (input.from ? [input.from[0]] : []));
   }
 
   // --- edits ---

@@ -53,6 +53,8 @@ class TestPage:
         self.pictures: list[tuple[Json, bytes]] = []
         self.updates: list[Json] = []
         self.history: Json = {}
+        self.part: Json = {}
+        self.steepness = 0.0
         self.messages: list[Json] = []
         self._next_id = 0
         self.send({"type": "hello", "protocol": 1, "build": studio._server._bundle.build})
@@ -98,6 +100,8 @@ class TestPage:
         self.values |= message["values"]
         self.frame = message.get("frame", self.frame)
         self.history = message.get("history", self.history)
+        self.part = message.get("part", self.part)
+        self.steepness = message.get("steepness", self.steepness)
         if self.acknowledges:
             self.send({"type": "ack"})
 

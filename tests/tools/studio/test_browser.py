@@ -32,7 +32,8 @@ def browser() -> Iterator[Browser]:
     assert CHROMIUM is not None, "no browser: apt-get install chromium"
     with sync_playwright() as playwright:
         rules = "--host-resolver-rules=MAP evil.test 127.0.0.1"
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", rules])
+        shaders = "--enable-unsafe-swiftshader"  # WebGL without a GPU
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", rules, shaders])
         yield browser
         browser.close()
 
@@ -49,14 +50,17 @@ def open_page(browser: Browser, errors: list[str]) -> Iterator[Any]:
     foreign: list[str] = []
 
     def note(message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning") and "WebSocket connection" not in message.text:
+        # Without a GPU, Chromium reads canvases back to compose the page, and says that this is slow.
+        is_ours = "WebSocket connection" not in message.text and "GPU stall due to ReadPixels" not in message.text
+        if message.type in ("error", "warning") and is_ours:
             errors.append(message.text)
 
-    def open_page(url: str, width: int = 1280, height: int = 860, **options: Any) -> Page:
+    def open_page(url: str, width: int = 1280, height: int = 860, script: str = "", **options: Any) -> Page:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         context.set_default_timeout(TIMEOUT)
         page = context.new_page()
+        page.add_init_script(script)
         page.on("console", note)
         page.on("pageerror", lambda error: errors.append(str(error)))
         origin = url.split("#")[0]
@@ -515,3 +519,79 @@ def test_a_document_is_read_before_it_is_trusted(open_page, engine, tmp_path):
         expect(page.locator("pre").filter(has_text="waves")).to_be_visible()
         page.get_by_role("button", name="Trust this document and run it").click()
         wait_for_exact_picture(page)
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def ball_in_box() -> lg.Part:
+    ball = lg.shapes.sphere(lg.shapes.Parameter("radius", 0.6, lg.Control(0.2, 1.0)))
+    return lg.shapes.union(lg.shapes.box((1.6, 1.2, 0.8)), ball).part(((-1, -1, -1), (1, 1, 1)), "ball")
+
+
+def wait_for_fine_part(page: Page) -> None:
+    expect(page.locator("[data-picture]")).to_have_attribute("data-picture", "fine")
+
+
+def part_pixels(page: Page) -> str:
+    return page.get_by_role("img", name=re.compile("^3D view")).evaluate("canvas => canvas.toDataURL()")
+
+
+def wait_for_other_part(page: Page, before: str) -> None:
+    canvas = page.get_by_role("img", name=re.compile("^3D view")).element_handle()
+    page.wait_for_function("([canvas, before]) => canvas.toDataURL() !== before", arg=[canvas, before])
+
+
+COLORS_OF_PART = """canvas => {
+    const copy = new OffscreenCanvas(canvas.width, canvas.height);
+    const context = copy.getContext("2d");
+    context.drawImage(canvas, 0, 0);
+    return new Set(new Uint32Array(context.getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size;
+}"""
+
+
+def test_a_part_file_opens_in_3d_and_turns(open_page, tmp_path):
+    lg.save_3mf(lg.implicit.assembly_of_part(ball_in_box()), tmp_path / "part.3mf")
+    with lg.studio(tmp_path / "part.3mf", open_browser=False) as studio:
+        page = open_page(studio.url)
+        wait_for_fine_part(page)
+        view = page.get_by_role("img", name=re.compile("^3D view"))
+        assert view.evaluate(COLORS_OF_PART) > 20
+        expect(page.get_by_role("region", name="3D view").get_by_role("status")).to_have_count(0)
+        before = part_pixels(page)
+        view.focus()
+        page.keyboard.press("ArrowLeft")
+        wait_for_other_part(page, before)
+        assert page.evaluate(NAMELESS) == []
+
+
+def test_sliders_of_a_part_draw_without_the_server(open_page):
+    with lg.studio(ball_in_box(), open_browser=False) as studio:
+        page = open_page(studio.url)
+        wait_for_fine_part(page)
+        wait_for_exact_picture(page)
+        before, section = part_pixels(page), pixels(page)
+        session = studio._engine_thread.session
+        assert session is not None
+        with session.engine.graph.editing():  # the engine thread waits here for the graph
+            slider = page.get_by_role("slider", name="distance radius")
+            slider.focus()
+            page.keyboard.press("End")
+            wait_for_other_part(page, before)
+            assert pixels(page) == section
+        wait_for_other_pixels(page, section)
+        wait_for_fine_part(page)
+
+
+def test_a_part_says_why_it_is_not_drawn(open_page):
+    no_webgl = """const original = HTMLCanvasElement.prototype.getContext;
+    HTMLCanvasElement.prototype.getContext = function (kind, ...rest) {
+        return kind === "webgl2" ? null : original.call(this, kind, ...rest);
+    };"""
+    with lg.studio(ball_in_box(), open_browser=False) as studio:
+        page = open_page(studio.url, script=no_webgl)
+        region = page.get_by_role("region", name="3D view")
+        expect(region.get_by_role("status")).to_have_text("3D view: the browser has no WebGL 2")
+        wait_for_exact_picture(page)  # the section is there all the same
+        page.get_by_role("button", name="close the 3D view").click()
+        expect(region).to_have_count(0)

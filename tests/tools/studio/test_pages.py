@@ -468,3 +468,32 @@ def test_a_bug_in_a_handler_is_told_and_ends_nothing(page, studio, capsys):
     del studio._engine_thread.session.edits.__dict__["apply"]
     assert set_number(page, "source", "value", 5)["type"] == "done"
     assert "a bug" in capsys.readouterr().err
+
+
+def test_edits_of_a_paused_graph_arrive_though_they_are_compiled_beside_it():
+    shown = lg.block(lambda x=3.0: x * 2.0, name="double")
+    with lg.studio(shown, open_browser=False) as studio, TestPage(studio) as page:
+        page.subscribe("double")
+        page.wait_for_value("double", 6.0)
+        session = studio._engine_thread.session
+        assert session is not None
+        waiting: list[bool] = []
+        step = session.engine.step
+
+        def note() -> Any:
+            frame = step()
+            waiting.append(frame.updating)
+            return frame
+
+        session.engine.step = note  # type: ignore[method-assign]
+        for factor in (5.0, 7.0):
+            text = f"x * {factor}"
+            answer = page.edit({"op": "expression", "block": page.id("double"), "text": text})
+            assert answer["type"] == "done", answer
+            page.wait_for_value("double", 3.0 * factor)
+        assert any(waiting)
+        assert not waiting[-1]
+        count = len(waiting)
+        set_number(page, "double", "x", 4)
+        page.wait_for_value("double", 28.0)
+        assert len(waiting) == count + 1  # nothing runs while nothing changes

@@ -18,6 +18,7 @@ from livegrad.tools.studio.frames import describe_error
 from livegrad.tools.studio.gate import Permission
 from livegrad.tools.studio.mailbox import Mailbox
 from livegrad.tools.studio.page import Page, subscribe
+from livegrad.tools.studio.scenes import Scene
 from livegrad.tools.studio.session import Session
 from livegrad.tools.studio.sources import body_text
 from livegrad.tools.studio.subjects import Shelf, Subject
@@ -238,9 +239,10 @@ class EngineThread:
     def _open(self, subject: Subject) -> None:
         self._begin(subject, subject.open())
 
-    def _begin(self, subject: Subject, engine: Engine) -> None:
+    def _begin(self, subject: Subject, scene: Scene) -> None:
         self._close_session()
-        self.session = Session(engine, subject.title, self.mailbox.wake, drives=subject.drives)
+        engine = scene.engine
+        self.session = Session(scene, subject.title, self.mailbox.wake, drives=subject.drives)
         self._owned = engine if subject.is_owned else None
         if subject.is_owned:
             engine.history.clear()  # how it was built is not for the user to undo

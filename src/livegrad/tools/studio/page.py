@@ -42,6 +42,8 @@ class Page:
     versions: dict[str, int] = field(default_factory=dict)  # of the values that it has, by block
     operations: dict[str, Json] = field(default_factory=dict)  # changes of the graph, by block
     frame: Json | None = None  # what happened since the last update
+    part_version: int = 0  # of the shader that it has; 0: none
+    part_steepness: float = 0.0  # the bound that it has
     history: Json | None = None  # what undo and redo would do, as the page knows it
 
     def tell(self, message: Json) -> None:
@@ -70,14 +72,14 @@ class Page:
         self.operations.clear()
         self.versions.clear()
         self.views.clear()
-        self.history = None
+        self.history, self.part_version, self.part_steepness = None, 0, 0.0
         self.frame, self.is_unacknowledged, self.wanted, self.inspected = None, False, frozenset(), None
 
-    def take_update(self, values: Json, history: Json) -> Json | None:
+    def take_update(self, values: Json, history: Json, part: Json) -> Json | None:
         """The next update, or None if there is nothing to tell."""
-        if not self.operations and self.frame is None and not values and history == self.history:
+        if not self.operations and self.frame is None and not values and history == self.history and not part:
             return None
-        update: Json = {"type": "update", "ops": list(self.operations.values()), "values": values}
+        update: Json = {"type": "update", "ops": list(self.operations.values()), "values": values} | part
         if history != self.history:
             update["history"] = self.history = history
         if self.frame is not None:

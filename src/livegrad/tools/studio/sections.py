@@ -1,6 +1,7 @@
 """A live graph that shows a part: the points of a plane, the distance at each, and a picture of it.
 
-In: a part. Out: an engine with sliders for the height of the plane and the colours. Called by `subjects.py`.
+In: a part. Out: an engine with sliders for the parameters, the height of the plane and the colours; and the block that
+the 3D view draws. Called by `subjects.py`.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ import numpy as np
 
 import livegrad as lg
 from livegrad.implicit.bodies.part import Part
+from livegrad.tools.studio.scenes import PartField, Scene
 
 WIDTH = 320  # pixels
 
 
-def part_engine(part: Part) -> lg.Engine:
+def part_scene(part: Part) -> Scene:
     """The graph of a cross-section through a part.
 
     >>> from livegrad.implicit.nodes.assembly import Assembly
     >>> from livegrad.implicit.nodes.expression import add_expression
     >>> from livegrad.implicit.bodies.part import part_of_function
     >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
-    >>> engine = part_engine(part_of_function(shapes, "ball", bounds=((-1, -1, -1), (1, 1, 1))))
+    >>> engine = part_scene(part_of_function(shapes, "ball", bounds=((-1, -1, -1), (1, 1, 1)))).engine
     >>> engine.step().ok, engine.peek(engine.graph.blocks["picture"]).shape
     (True, (320, 320, 3))
     """
@@ -48,7 +50,7 @@ def part_engine(part: Part) -> lg.Engine:
         shade = 1.0 - 0.12 * (0.5 + 0.5 * lg.cos(field * (6.283 / lines))) * (1.0 - cover)
         return (lg.asarray(outside) + (lg.asarray(inside) - lg.asarray(outside)) * cover) * shade
 
-    engine = lg.Engine()
+    engine = lg.Engine(compile="background")
     points = engine.add(lg.block(plane))
     names = ("points", *part.parameter_names, *part.table_names)
     lifted = [name == "points" for name in names]
@@ -59,8 +61,9 @@ def part_engine(part: Part) -> lg.Engine:
     engine.connect(distance, drawn["distance"])
     for name, value in zip(names[1:], part.arguments, strict=True):
         engine.set(distance[name], value)
+        distance[name].control = part.controls.get(name)
     points["z"].control = lg.Control(float(low[2]), float(high[2]))
     for name in ("inside", "outside"):
         drawn[name].control = lg.Control(kind="colour")
     drawn["lines"].control = lg.Control(margin / 10.0, 4.0 * margin)
-    return engine
+    return Scene(engine, PartField(part, distance))

@@ -13,7 +13,6 @@ from time import perf_counter
 from typing import Any, Literal
 
 from livegrad.diagnostics import LivegradError
-from livegrad.live.engine import Engine
 from livegrad.live.frame import Frame
 from livegrad.live.graph.block import Block, Pin, State
 from livegrad.live.graph.block_graph import Graph
@@ -25,11 +24,14 @@ from livegrad.tools.studio.edits import Edits
 from livegrad.tools.studio.frames import describe_error, describe_frame, describe_reason
 from livegrad.tools.studio.gestures import Gestures
 from livegrad.tools.studio.page import Page, View
+from livegrad.tools.studio.part_view import PartView
 from livegrad.tools.studio.pictures import is_picture, picture_message
+from livegrad.tools.studio.scenes import Scene
 from livegrad.tools.studio.values import Json, summarize
 
 _TIME = parse_feature("animation_time")
 _VALUE_SHARE = 4.0  # summaries take at most one part in five of the thread
+_UPDATE_WAIT = 0.01  # seconds between frames that wait for a plan
 _SETTINGS = ("set", "bind")  # edits that change one block
 _APPEARANCE = ("move", "control")  # edits that compute nothing
 
@@ -37,7 +39,8 @@ _APPEARANCE = ("move", "control")  # edits that compute nothing
 class Session:
     """An engine that pages show. `drives` is False if the program steps the engine itself."""
 
-    def __init__(self, engine: Engine, title: str, wake: Callable[[], None], *, drives: bool = True) -> None:
+    def __init__(self, scene: Scene, title: str, wake: Callable[[], None], *, drives: bool = True) -> None:
+        engine = scene.engine
         self.engine, self.title, self.drives = engine, title, drives
         self.clock = Clock()
         self.describer = Describer(engine)
@@ -52,17 +55,21 @@ class Session:
         self._held: dict[State, Any] = {}  # the values of states while the clock pauses
         self._needs_frame = True
         self._versions: dict[str, int] = {}  # how often the value of each block may have changed
-        self._values_due = 0.0
+        self._values_due = self._update_due = 0.0
         self._last_frame = engine.frame
         self._previous_profiling: Literal["off", "block", "step"] = engine.profiling
         engine.profiling = "block"
         self._described = self._describe()
+        self.part_view = None if scene.field is None else PartView(engine, scene.field, wake)
+        self._follow_part()
         self._stop_listening = engine.listen(self)
         self.clock.play(drives and any(isinstance(block, State) for block in engine.graph.blocks.values()))
 
     def close(self) -> None:
         """Stops following the engine, which goes on."""
         self.gestures.end()
+        if self.part_view is not None:
+            self.part_view.close()
         self._stop_listening()
         self.engine.profiling = self._previous_profiling
 
@@ -87,6 +94,10 @@ class Session:
     def run(self, pages: Iterable[Page]) -> None:
         """Runs a frame if one is due, and publishes."""
         operations = self._take_edits()
+        if operations:
+            self._follow_part()
+        if self.part_view is not None:
+            self.part_view.update()
         for page in pages:
             page.change(operations)
         if self.drives:
@@ -101,7 +112,7 @@ class Session:
         """How long the thread may wait for messages."""
         times = [self.clock.seconds_until_due() if self.drives else None]
         if self._edited or (self._needs_frame and self.drives):
-            times.append(0.0)
+            times.append(max(0.0, self._update_due - perf_counter()) if self._last_frame.updating else 0.0)
         if any(self._has_values_for(page) for page in pages):
             times.append(max(0.0, self._values_due - perf_counter()))
         return min((time for time in times if time is not None), default=None)
@@ -126,6 +137,11 @@ class Session:
                 changed[self.describer.id_of(block)] = self.describer.block(block)
         self._described = before | changed
         return differences({id: before.get(id, {}) for id in changed}, changed)
+
+    def _follow_part(self) -> None:
+        if self.part_view is not None:
+            with self.engine.graph.editing():
+                self.part_view.follow_edits()
 
     def _describe(self) -> dict[str, Json]:
         with self.engine.graph.editing():
@@ -152,6 +168,8 @@ class Session:
                 page.tell({"type": "stopped", "error": self.error})
             return
         self.error = None
+        self._needs_frame |= frame.updating  # the edits are not in this one
+        self._update_due = perf_counter() + _UPDATE_WAIT
         self._note(frame, pages)
 
     def _silently(self, edit: Callable[[], Any]) -> None:
@@ -175,6 +193,8 @@ class Session:
     def _note(self, frame: Frame, pages: Iterable[Page]) -> None:
         """Notes which values have changed, and what pages must be told."""
         self._last_frame = frame
+        if self.part_view is not None:
+            self.part_view.follow_frame()
         described = describe_frame(frame, self.describer)
         changed: set[Block] = {block for id in described["ran"] if isinstance(block := self.describer.find(id), Block)}
         if changed:
@@ -197,7 +217,9 @@ class Session:
     # --- publishing ---
 
     def snapshot(self) -> Json:
-        """Everything that a page needs to begin."""
+        """Everything that a page needs to begin. The shader of a part follows in an update."""
+        view = self.part_view
+        part = None if view is None else view.describe(self.describer.id_of(view.block), with_shader=False)
         return {
             "type": "snapshot",
             "title": self.title,
@@ -207,6 +229,7 @@ class Session:
             "drives": self.drives,
             "error": self.error,
             "history": self._history(),
+            "part": part,
         }
 
     def _history(self) -> Json:
@@ -227,7 +250,7 @@ class Session:
             return
         values = self._values_for(page)
         history = self._history()
-        update = page.take_update(values, history)
+        update = page.take_update(values, history, self._part_news(page))
         if update is None:
             return
         if page.inspected is not None:
@@ -236,6 +259,16 @@ class Session:
                 update["reason"] = describe_reason(self._last_frame, block, self.describer)
         page.is_unacknowledged = True
         page.tell(update)
+
+    def _part_news(self, page: Page) -> Json:
+        """The shader of the 3D view and its bound, if the page has older ones."""
+        view, news = self.part_view, Json()
+        if view is not None and view.version != page.part_version:
+            news["part"] = view.describe(self.describer.id_of(view.block), with_shader=True)
+            page.part_version, page.part_steepness = view.version, 0.0
+        if view is not None and view.steepness not in (0.0, page.part_steepness):
+            news["steepness"] = page.part_steepness = view.steepness
+        return news
 
     def _has_values_for(self, page: Page) -> bool:
         return not page.is_unacknowledged and next(self._outdated(page), None) is not None

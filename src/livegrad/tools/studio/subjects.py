@@ -1,6 +1,6 @@
 """What the Studio can show: engines, blocks, functions, parts, saved documents, programs, and the gallery.
 
-In: an object or the name of a file. Out: a `Subject`, which builds an engine when the engine thread opens it.
+In: an object or the name of a file. Out: a `Subject`, which builds a scene when the engine thread opens it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from livegrad.tools.objects import open_object
 from livegrad.tools.part_files import PartChoice, open_part, part_of_object
 from livegrad.tools.studio.edits import MessageError
 from livegrad.tools.studio.gallery import EXAMPLES
-from livegrad.tools.studio.sections import part_engine
+from livegrad.tools.studio.scenes import Scene
+from livegrad.tools.studio.sections import part_scene
 from livegrad.tools.studio.values import Json
 
 _PART_FILES = (".3mf", ".vm")
@@ -36,7 +37,7 @@ class Subject:
     """Something to show. `is_owned` says whether the Studio closes the engine when another one is opened."""
 
     title: str
-    open: Callable[[], Engine]
+    open: Callable[[], Scene]
     is_owned: bool = True
     drives: bool = True  # whether the Studio runs the frames
 
@@ -76,7 +77,7 @@ class Shelf:
         document = self.document
         if document is None:
             raise MessageError("no document waits for trust")
-        return Subject(document.path.name, lambda: document.engine(trust=True))
+        return Subject(document.path.name, lambda: Scene(document.engine(trust=True)))
 
 
 def shelf_of(what: Any, *, drives: bool = True, trust: bool = False) -> Shelf:
@@ -90,7 +91,7 @@ def shelf_of(what: Any, *, drives: bool = True, trust: bool = False) -> Shelf:
     if isinstance(what, str | Path) and not is_object(str(what)):
         path = Path(what)
         if path.suffix.lower() in _PART_FILES:
-            return Shelf(Subject(path.name, lambda: part_engine(open_part(path, PartChoice()))))
+            return Shelf(Subject(path.name, lambda: part_scene(open_part(path, PartChoice()))))
         what = load_document(path)
     if isinstance(what, str | Path):
         name = str(what)
@@ -98,7 +99,7 @@ def shelf_of(what: Any, *, drives: bool = True, trust: bool = False) -> Shelf:
     if isinstance(what, Document):
         document = what
         if trust or not document.functions:
-            return Shelf(Subject(document.path.name, lambda: document.engine(trust=trust)))
+            return Shelf(Subject(document.path.name, lambda: Scene(document.engine(trust=trust))))
         return Shelf(document=document)
     return Shelf(subject_of(what, "", drives=drives))
 
@@ -106,10 +107,10 @@ def shelf_of(what: Any, *, drives: bool = True, trust: bool = False) -> Shelf:
 def subject_of(what: Any, title: str, *, drives: bool = True) -> Subject:
     """What to show for an object of a program."""
     if isinstance(what, Engine):
-        return Subject(title or "engine", lambda: what, is_owned=False, drives=drives)
+        return Subject(title or "engine", lambda: Scene(what), is_owned=False, drives=drives)
     if isinstance(what, Part | Assembly):
         part = part_of_object(title or "part", what)
-        return Subject(title or part.name, lambda: part_engine(part))
+        return Subject(title or part.name, lambda: part_scene(part))
     if isinstance(what, Block):
         return Subject(title or what.name, lambda: _engine_with(what))
     if isinstance(what, Function | CapturedFunction) or (callable(what) and not isinstance(what, type)):
@@ -118,7 +119,7 @@ def subject_of(what: Any, title: str, *, drives: bool = True) -> Subject:
     raise UsageError("the Studio cannot show this", where=caller_origin(), expected=_SHOWN, found=type(what).__name__)
 
 
-def _engine_with(only: Block) -> Engine:
-    engine = Engine()
+def _engine_with(only: Block) -> Scene:
+    engine = Engine(compile="background")
     engine.add(only)
-    return engine
+    return Scene(engine)

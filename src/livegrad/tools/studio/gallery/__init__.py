@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 
-from livegrad.live.engine import Engine
+from livegrad.tools.studio.scenes import Scene
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,10 @@ class Example:
     title: str
     about: str
 
-    def build(self) -> Engine:
+    def build(self) -> Scene:
         """Builds the engine of the example."""
-        return import_module(f"{__name__}.{self.name}").build()
+        built = import_module(f"{__name__}.{self.name}").build()
+        return built if isinstance(built, Scene) else Scene(built)
 
 
 EXAMPLES = (

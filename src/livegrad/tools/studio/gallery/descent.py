@@ -45,7 +45,7 @@ def draw(weights: Any, x: Any, y: Any, ink: Any = (0.85, 0.3, 0.2)) -> Any:
 
 def build() -> lg.Engine:
     """Builds the graph."""
-    engine = lg.Engine()
+    engine = lg.Engine(compile="background")
     weights = engine.add(lg.State("weights", np.zeros(6, np.float32)))
     data = engine.add(lg.block(points, outputs=("x", "y")))
     error = engine.add(lg.block(loss))

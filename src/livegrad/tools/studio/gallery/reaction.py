@@ -37,7 +37,7 @@ def build() -> lg.Engine:
     u, v = np.ones((SIZE, SIZE), np.float32), np.zeros((SIZE, SIZE), np.float32)
     for x, y in random.integers(10, SIZE - 10, (18, 2)):
         u[y - 4 : y + 4, x - 4 : x + 4], v[y - 4 : y + 4, x - 4 : x + 4] = 0.5, 0.35
-    engine = lg.Engine()
+    engine = lg.Engine(compile="background")
     food, eater = engine.add(lg.State("food", u)), engine.add(lg.State("eater", v))
     step = engine.add(lg.block(react, outputs=("food", "eater")))
     picture = engine.add(lg.block(paint, name="picture"))

@@ -24,7 +24,7 @@ def palette(rings: Any, warm: Any = (1.0, 0.62, 0.2), cool: Any = (0.08, 0.2, 0.
 
 def build() -> lg.Engine:
     """Builds the graph."""
-    engine = lg.Engine()
+    engine = lg.Engine(compile="background")
     grid = engine.add(lg.block(pixels, outputs=("x", "y")))
     shape = engine.add(lg.block(lambda x, y, squareness=0.0: _distance(x, y, squareness), name="distance"))
     waves = engine.add(lg.block(lambda r, frequency=18.0, phase=0.0: lg.sin(r * frequency - phase), name="waves"))

@@ -30,7 +30,7 @@ def screen(picture: Any) -> Any:
 
 def build() -> lg.Engine:
     """Builds the graph."""
-    engine = lg.Engine()
+    engine = lg.Engine(compile="background")
     target = lg.implicit.part_of_function(lg.implicit.assembly_of_part(wheel.target()), "target", wheel.BOUNDS)
     stage = Stage(engine, target)
     stage.set_view(make_view().evaluate(animation_time=0.0, footprint=(WIDTH, HEIGHT), real_time=0.0))
