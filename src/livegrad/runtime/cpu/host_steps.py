@@ -244,8 +244,9 @@ def _operand_view(operand: Node, arguments: Sequence[Any]) -> Any:
         return np.transpose(_operand_view(operand.operands[0], arguments), operand.attribute("axes"))
     if operand.op is parameter_op:
         return arguments[operand.attribute("index")]
-    below = [_operand_view(inner, arguments) for inner in operand.operands]
-    return operand.op.evaluate(*below, **dict(operand.attributes))
+    evaluate = operand.op.evaluate
+    assert evaluate is not None
+    return evaluate(*[_operand_view(inner, arguments) for inner in operand.operands], **dict(operand.attributes))
 
 
 def _copy_array(value: Any) -> Any:
