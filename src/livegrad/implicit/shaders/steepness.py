@@ -39,7 +39,9 @@ Ranges = Mapping[str, tuple[float, float]]
 def steepness(part: Part, ranges: Ranges | None = None) -> float:
     """Returns a bound of the length of the gradient of a part in its bounding box.
 
-    The bound holds for the present values of the parameters, and for all values in `ranges`, by name.
+    The bound holds for the present values of the parameters, and for all values in `ranges`, by name. Where no finite
+    bound can be shown, such as at a parameter value that the part divides by, it is a multiple of the largest length at
+    sampled points, which steeper places may exceed.
 
     >>> import livegrad as lg
     >>> ball = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)))
