@@ -19,6 +19,7 @@ from livegrad.codegen.c.shader_dialects import TABLE_SIZE, ShaderDialect
 from livegrad.diagnostics import CompileError, caller_origin
 from livegrad.implicit.shaders.shader import Shader, Texture, Uniform
 from livegrad.ir.node import Function
+from livegrad.ir.propagate_lines import propagating_lines
 from livegrad.ir.types import Matrix, Scalar, Struct, Tensor, Type, Vector, components, scalar_of
 
 DIALECTS = {"GLSL": GLSL, "WGSL": WGSL}
@@ -154,6 +155,16 @@ def write_shader(
 
     All functions have the same parameters. Entry functions take those that are arguments.
     """
+    with propagating_lines([function for _, _, function in entries]):  # errors name the lines of these functions
+        return _write(language, entries, parameters, reserved)
+
+
+def _write(
+    language: str,
+    entries: Sequence[tuple[str, str, Function]],
+    parameters: Sequence[ShaderParameter],
+    reserved: Sequence[str],
+) -> Shader:
     dialect = DIALECTS[language]
     writer = ShaderWriter(dialect, set(reserved))
     names = [writer.unused(name) for _, name, _ in entries]
