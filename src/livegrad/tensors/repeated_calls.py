@@ -44,6 +44,7 @@ CREATION = frozenset({"arange", "eye", "linspace"})  # functions whose results m
 REPEATED_LINALG = frozenset({"cholesky", "det", "eigvalsh", "inv", "matrix_norm", "solve", "svdvals", "vector_norm"})
 _MAX_CALLS = 1024
 _MAX_STEPS = 256
+_MAX_MADE = _MAX_STEPS  # nodes that a function makes of one argument
 _new = object.__new__
 _VALUE_KEYED = frozenset({int, bool, str, type(None), type(Ellipsis)})
 _Call = tuple[SmallOp, tuple["int | SmallNumber", ...]]  # with positions among the sources
@@ -110,11 +111,42 @@ class RepeatedCalls:
         if key not in calls.first_calls:  # a number that is another one in each call would fill the table
             calls.first_calls.keep(key, [source.type for source in sources])
             return
+        if _may_be_confused([node_of_operand(source) for source in sources]):
+            return
         call = None
         if result.__class__ is Tensor and result._extra is None:
             # The size of `x[i : i + n]` follows from how the bounds were computed, which is no part of the key.
             call = make_small_call(result, sources, allow_checked=self._name != "get_item")
         calls.calls.keep(key, (call, [source.type for source in sources]))
+
+
+def _may_be_confused(nodes: list[Node]) -> bool:
+    """Whether an op of the call might have a node of `nodes` for another reason than that it is an argument.
+
+    Equal expressions are one node. So two arguments may be one, or an argument may be what the function itself makes of
+    another one, such as `lg.astype(x, lg.float64)` in `lg.maximum(x, lg.astype(x, lg.float64))`. Such a call teaches
+    nothing about calls with unrelated arguments.
+    """
+    if len(nodes) < 2:
+        return False
+    return len(set(nodes)) < len(nodes) or any(_is_made_of(node, nodes) for node in nodes)
+
+
+def _is_made_of(root: Node, nodes: list[Node]) -> bool:
+    """Whether a node is a short expression of others and of constants alone."""
+    pending, visited, found = [root], {root}, False
+    while pending:
+        for operand in pending.pop().operands:
+            if operand in visited:
+                continue
+            visited.add(operand)
+            if operand in nodes:
+                found = True
+            elif operand.op is input_op or len(visited) > _MAX_MADE:
+                return False  # made of other data, or longer than what a function makes
+            else:
+                pending.append(operand)
+    return found
 
 
 def _describe(arg: Any, key: list[Any], sources: dict[Any, int]) -> None:
