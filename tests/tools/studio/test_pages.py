@@ -255,6 +255,7 @@ def test_a_program_may_step_and_edit_while_pages_do(engine):
             engine.set(engine.graph.blocks["other"]["y"], value)
             engine.step()
             value += 1.0
+            stop.wait(0.001)  # a thread that never rests keeps the engine's lock from others
 
     with lg.studio(engine, open_browser=False) as studio, TestPage(studio) as page:
         thread = threading.Thread(target=work)
