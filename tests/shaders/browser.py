@@ -33,10 +33,8 @@ async (texts) => {
     return problems;
 }
 """
-_SCRIPT = """
-({vertex, fragment, width, height, columns, rows, data, tables}) => {
-    const gl = (window.lgContext ??= new OffscreenCanvas(1, 1).getContext("webgl2"));
-    if (!gl) throw new Error("no WebGL 2");
+# Expects the texts `vertex` and `fragment` and the context `gl`; leaves the program in use.
+LINK_PROGRAM = """\
     const compile = (kind, text) => {
         const shader = gl.createShader(kind);
         gl.shaderSource(shader, text);
@@ -50,6 +48,12 @@ _SCRIPT = """
     gl.linkProgram(program);
     if (!gl.getProgramParameter(program, gl.LINK_STATUS)) throw new Error(gl.getProgramInfoLog(program));
     gl.useProgram(program);
+"""
+_SCRIPT = """
+({vertex, fragment, width, height, columns, rows, data, tables}) => {
+    const gl = (window.lgContext ??= new OffscreenCanvas(1, 1).getContext("webgl2"));
+    if (!gl) throw new Error("no WebGL 2");
+@LINK@
     const kinds = {
         f: [gl.R32F, gl.RED, gl.FLOAT, Float32Array],
         i: [gl.R32I, gl.RED_INTEGER, gl.INT, Int32Array],
@@ -86,7 +90,7 @@ _SCRIPT = """
     gl.deleteProgram(program);
     return Array.from(pixels.filter((_, index) => index % 4 === 0));
 }
-"""
+""".replace("@LINK@", LINK_PROGRAM)
 _VERTEX = """#version 300 es
 void main()
 {

@@ -10,25 +10,13 @@ from numpy.typing import NDArray
 from livegrad.implicit.bodies.rendering import _view_axes
 from livegrad.implicit.shaders.viewport_shader import ViewportShader
 from livegrad.implicit.shaders.viewport_text import VERTEX
-from tests.shaders.browser import Browser
+from tests.shaders.browser import LINK_PROGRAM, Browser
 
 _SCRIPT = """
 ({vertex, fragment, width, height, uniforms, textures}) => {
     const canvas = new OffscreenCanvas(width, height);
     const gl = canvas.getContext("webgl2", {antialias: false, preserveDrawingBuffer: true});
-    const compile = (kind, text) => {
-        const shader = gl.createShader(kind);
-        gl.shaderSource(shader, text);
-        gl.compileShader(shader);
-        if (!gl.getShaderParameter(shader, gl.COMPILE_STATUS)) throw new Error(gl.getShaderInfoLog(shader));
-        return shader;
-    };
-    const program = gl.createProgram();
-    gl.attachShader(program, compile(gl.VERTEX_SHADER, vertex));
-    gl.attachShader(program, compile(gl.FRAGMENT_SHADER, fragment));
-    gl.linkProgram(program);
-    if (!gl.getProgramParameter(program, gl.LINK_STATUS)) throw new Error(gl.getProgramInfoLog(program));
-    gl.useProgram(program);
+@LINK@
     const setters = {float: "f", int: "i", uint: "ui", bool: "i"};
     for (const {identifier, kind, size, value, count} of uniforms) {
         const at = gl.getUniformLocation(program, identifier);
@@ -58,7 +46,7 @@ _SCRIPT = """
     if (error) throw new Error("WebGL error " + error);
     return [Array.from(pixels), performance.now() - started];
 }
-"""
+""".replace("@LINK@", LINK_PROGRAM)
 BACKGROUND = (0.96, 0.965, 0.975)
 COLOR = (0.93, 0.66, 0.28)
 

@@ -56,6 +56,15 @@ def nodes_of(function: Function) -> tuple[Node, ...]:
     return order
 
 
+def users_of(nodes: Sequence[Node]) -> dict[Node, list[Node]]:
+    """The nodes that use each node, in their order; a node is listed once for each of its uses."""
+    users: dict[Node, list[Node]] = {node: [] for node in nodes}
+    for node in nodes:
+        for operand in node.operands:
+            users[operand].append(node)
+    return users
+
+
 def remember_nodes(function: Function, nodes: Sequence[Node]) -> None:
     """Caches the result of `nodes_of` for a function whose nodes replace those of another graph, in its order."""
     if len(set(nodes)) == len(nodes):  # otherwise two nodes became one, and the order may be another

@@ -331,15 +331,3 @@ slogdet = Op(
     jvp=_slogdet_jvp,
     cost=150.0,
 )
-
-
-def solve_vector(a: Node, b: Node) -> Node:
-    """Solves a x = b for one vector b, which all matrices of a batch share.
-
-    >>> from livegrad.ir.leaves import parameter
-    >>> from livegrad.ir.types import f64
-    >>> solve_vector(parameter(0, Tensor(f64, (7, 3, 3))), parameter(1, Tensor(f64, (3,)))).type
-    tensor<f64, [7, 3]>
-    """
-    solution = solve(a, reshape(b, shape=(*shape_of(b.type), 1)))
-    return reshape(solution, shape=shape_of(solution.type)[:-1])

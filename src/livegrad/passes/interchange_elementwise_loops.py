@@ -17,7 +17,7 @@ from livegrad.ir.leaves import constant_op, parameter_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Scalar, Tape, Tensor, Tuple, Type, components, i64, shape_of
-from livegrad.ir.walk import nodes_of, ops_in, substitute
+from livegrad.ir.walk import nodes_of, ops_in, substitute, users_of
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.control import for_loop, make_for_loop, map_
 from livegrad.ops.indexing import lookup
@@ -59,10 +59,7 @@ def _build_maps(function: Function) -> Function:
 def _loops_to_interchange(function: Function) -> dict[Node, _PointwiseLoop]:
     """The loops to interchange, in order. A loop that writes a tape and all readers of the tape go together."""
     nodes = nodes_of(function)
-    users: dict[Node, list[Node]] = {node: [] for node in nodes}
-    for node in nodes:
-        for operand in node.operands:
-            users[operand].append(node)
+    users = users_of(nodes)
     candidates = ((node, _pointwise_loop(node)) for node in nodes if node.op is for_loop)
     loops = {node: loop for node, loop in candidates if loop is not None}
     while misfits := [node for node in loops if not _can_interchange(node, loops, users, function.results)]:

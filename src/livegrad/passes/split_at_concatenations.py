@@ -6,7 +6,6 @@ in place: rolled grids are never written to memory, and the result is assembled 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,7 +14,7 @@ from math import prod
 from livegrad.ir.node import Function, Node
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Tensor, shape_of
-from livegrad.ir.walk import nodes_of, ops_in, substitute
+from livegrad.ir.walk import nodes_of, ops_in, substitute, users_of
 from livegrad.ops.movement import broadcast, concatenate, slice_
 from livegrad.ops.reduction import reduce
 
@@ -36,11 +35,8 @@ def split_at_concatenations(function: Function) -> Function:
 
 @propagates_lines
 def _split_arithmetic(function: Function) -> Function:
-    users: dict[Node, list[Node]] = defaultdict(list)
     nodes = nodes_of(function)
-    for node in nodes:
-        for operand in node.operands:
-            users[operand].append(node)
+    users = users_of(nodes)
     results = set(function.results)
     transparent = _find_transparent_nodes(nodes, users, results)
     if not any(node.op is concatenate for node in transparent):

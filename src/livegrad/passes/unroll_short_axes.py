@@ -7,7 +7,6 @@ component, in one kernel: what all components share, such as a distance, is comp
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import reduce as fold
 from itertools import product
@@ -17,7 +16,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Tensor, f32, f64
-from livegrad.ir.walk import nodes_of, rebuild, substitute, toposort
+from livegrad.ir.walk import nodes_of, rebuild, substitute, toposort, users_of
 from livegrad.ops.elementwise import abs, mul
 from livegrad.ops.movement import broadcast, concatenate, permute, reshape, sizes, slice_
 from livegrad.ops.reduction import COMBINE, reduce
@@ -82,10 +81,7 @@ def _reduce_components(node: Node, axis: int) -> Node:
 
 
 def _expand_short_sums(function: Function) -> Function:
-    users: dict[Node, list[Node]] = defaultdict(list)
-    for node in nodes_of(function):
-        for operand in node.operands:
-            users[operand].append(node)
+    users = users_of(nodes_of(function))
     replacements: dict[Node, Node] = {}
     for node in nodes_of(function):
         if node.op is reduce and node not in function.results and all(user.op.elementwise for user in users[node]):

@@ -22,7 +22,7 @@ from livegrad.ops.matrices import diagonal_mask, smaller
 from livegrad.ops.movement import broadcast, index_along, reshape, slice_
 from livegrad.ops.reduction import reduce, spread_back
 from livegrad.ops.rules import filled, zero
-from livegrad.ops.solving import determinant, solve_vector
+from livegrad.ops.solving import determinant
 from livegrad.ops.solving import inv as inv_op
 from livegrad.ops.solving import pinv as pinv_op
 from livegrad.ops.solving import slogdet as slogdet_op
@@ -54,7 +54,7 @@ from livegrad.tensors.products import (
     vecdot,
 )
 from livegrad.tensors.reductions import sum as sum_along
-from livegrad.tensors.triangular import cho_solve, solve_triangular
+from livegrad.tensors.triangular import cho_solve, for_vectors, solve_triangular, system_of
 
 __all__ = [
     "cho_solve",
@@ -111,17 +111,8 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
     >>> lg.linalg.solve(lg.asarray([[2.0, 0.0], [0.0, 4.0]]), lg.asarray([2.0, 8.0]))
     Tensor([1., 2.], dtype=float32)
     """
-    a, b = promote_numeric_operands("solve", x1, x2)
-    a = matrix_node(a, "solve", square=True)
-    b = as_type(b, element_of(a))
-    first, second = shape_of_node(a), shape_of_node(b)
-    if not second or second[-1 if len(second) == 1 else -2] != first[-1]:
-        raise ShapeError(
-            f"`solve` cannot combine shapes {first} and {second}",
-            where=caller_origin(),
-            help="the right-hand sides must have as many rows as the matrices",
-        )
-    return wrap(solve_vector(a, b) if len(second) == 1 else solve_op(a, b))
+    matrix, sides = system_of("solve", x1, x2)
+    return wrap(for_vectors(sides, lambda columns: solve_op(matrix, columns)))
 
 
 def inv(x: Any, /) -> Tensor:

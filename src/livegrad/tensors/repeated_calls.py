@@ -111,12 +111,13 @@ class RepeatedCalls:
         if key not in calls.first_calls:  # a number that is another one in each call would fill the table
             calls.first_calls.keep(key, [source.type for source in sources])
             return
-        if _may_be_confused([node_of_operand(source) for source in sources]):
-            return
         call = None
         if result.__class__ is Tensor and result._extra is None:
+            nodes = [node_of_operand(source) for source in sources]
+            if _may_be_confused(nodes):
+                return
             # The size of `x[i : i + n]` follows from how the bounds were computed, which is no part of the key.
-            call = make_small_call(result, sources, allow_checked=self._name != "get_item")
+            call = make_small_call(result, nodes, allow_checked=self._name != "get_item")
         calls.calls.keep(key, (call, [source.type for source in sources]))
 
 
@@ -129,10 +130,11 @@ def _may_be_confused(nodes: list[Node]) -> bool:
     """
     if len(nodes) < 2:
         return False
-    return len(set(nodes)) < len(nodes) or any(_is_made_of(node, nodes) for node in nodes)
+    distinct = set(nodes)
+    return len(distinct) < len(nodes) or any(_is_made_of(node, distinct) for node in nodes)
 
 
-def _is_made_of(root: Node, nodes: list[Node]) -> bool:
+def _is_made_of(root: Node, nodes: set[Node]) -> bool:
     """Whether a node is a short expression of others and of constants alone."""
     pending, visited, found = [root], {root}, False
     while pending:
@@ -181,15 +183,14 @@ def _describe(arg: Any, key: list[Any], sources: dict[Any, int]) -> None:
         raise _NotRepeatable
 
 
-def make_small_call(result: Tensor, sources: list[Any], *, allow_checked: bool = True) -> _Call | None:
-    """Returns the ops that compute a result from sources; None if they need other data or are too many."""
+def make_small_call(result: Tensor, nodes: list[Node], *, allow_checked: bool = True) -> _Call | None:
+    """Returns the ops that compute a result from the nodes of sources; None if they need other data or are too many."""
     root = result.node
-    nodes = [node_of_operand(source) for source in sources]
     order = toposort([root], stop=set(nodes).__contains__)
     reached = set(order)
     used = [position for position, node in enumerate(nodes) if node in reached]
     values: dict[Node, int] = {nodes[position]: number for number, position in enumerate(used)}
-    if root in values or not all(is_small(source.type) for source in sources):
+    if root in values or not all(is_small(node.type) for node in nodes):
         return None
     numbers: dict[Node, SmallNumber] = {}
     steps: list[Step] = []

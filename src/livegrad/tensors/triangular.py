@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
@@ -30,10 +31,10 @@ def solve_triangular(a: Any, b: Any, /, *, lower: bool = False, unit_diagonal: b
     Tensor([1., 2.], dtype=float32)
     """
     _require_flags("solve_triangular", lower=lower, unit_diagonal=unit_diagonal)
-    matrix, sides = _system("solve_triangular", a, b)
+    matrix, sides = system_of("solve_triangular", a, b)
     if unit_diagonal:
         matrix = select(diagonal_mask(matrix), filled(1.0, matrix.type), matrix)
-    return wrap(_for_vectors(sides, lambda columns: triangular_solve(matrix, columns, lower=lower)))
+    return wrap(for_vectors(sides, lambda columns: triangular_solve(matrix, columns, lower=lower)))
 
 
 def cho_solve(factor: Any, b: Any, /, *, upper: bool = False) -> Tensor:
@@ -53,13 +54,13 @@ def cho_solve(factor: Any, b: Any, /, *, upper: bool = False) -> Tensor:
         raise UsageError(
             what, where=caller_origin(), help="write cho_solve(factor, b), with upper=True for an upper one"
         )
-    matrix, sides = _system("cho_solve", factor, b)
+    matrix, sides = system_of("cho_solve", factor, b)
     first, second = (adjoint(matrix), matrix) if upper else (matrix, adjoint(matrix))
 
     def solve(columns: Node) -> Node:
         return triangular_solve(second, triangular_solve(first, columns, lower=True), lower=False)
 
-    return wrap(_for_vectors(sides, solve))
+    return wrap(for_vectors(sides, solve))
 
 
 def _require_flags(user: str, **flags: Any) -> None:
@@ -69,7 +70,7 @@ def _require_flags(user: str, **flags: Any) -> None:
             raise UsageError(what, where=caller_origin(), found=shown(value))
 
 
-def _system(user: str, a: Any, b: Any) -> tuple[Node, Node]:
+def system_of(user: str, a: Any, b: Any) -> tuple[Node, Node]:
     """The matrices and right-hand sides, of one type."""
     first, second = promote_numeric_operands(user, a, b)
     matrix = matrix_node(first, user, square=True)
@@ -84,7 +85,7 @@ def _system(user: str, a: Any, b: Any) -> tuple[Node, Node]:
     return matrix, sides
 
 
-def _for_vectors(sides: Node, solve: Any) -> Node:
+def for_vectors(sides: Node, solve: Callable[[Node], Node]) -> Node:
     """Solves for matrices, or for one vector, which all matrices of a batch share."""
     if len(shape_of(sides.type)) > 1:
         return solve(sides)

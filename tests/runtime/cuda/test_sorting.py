@@ -63,7 +63,7 @@ def test_a_sort_equals_numpys_stable_sort(driver, dtype, shape, axis, descending
 def test_tiles_are_sorted_in_shared_memory_first(driver, monkeypatch, dtype, descending, length):
     monkeypatch.setattr(device_sorting, "_SHARED_BYTES", 256)  # tiles of 10 to 25 elements
     monkeypatch.setattr(device_sorting, "_FEWEST_TILED", 1)
-    monkeypatch.setattr(device_sorting, "_THREADS", 32)
+    monkeypatch.setattr(device_sorting, "THREADS", 32)
     check_sort(dtype, (3, length), 1, descending)
 
 

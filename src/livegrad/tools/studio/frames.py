@@ -46,12 +46,12 @@ def describe_frame(frame: Frame, describer: Describer) -> Json:
 def _problems(frame: Frame, describer: Describer) -> list[Json]:
     """Why the graph does not run as described, and the steps that failed. Dependents share the error of a step."""
     problems = [describe_error(problem.error, problem.block, describer, problem.pin) for problem in frame.problems]
-    told: set[int] = set()
+    described: set[int] = set()
     for key in sorted(frame.failed):
         block = describer.block_by_key.get(key)
         for error in [] if block is None else block.debug.errors[-1:]:
-            if id(error) not in told:
-                told.add(id(error))
+            if id(error) not in described:
+                described.add(id(error))
                 problems.append(describe_error(error, block, describer))
     return problems[:_MAX_PROBLEMS]
 

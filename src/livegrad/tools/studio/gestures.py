@@ -18,7 +18,7 @@ class Gestures:
         self._open: tuple[Page, Gesture] | None = None
 
     def begin(self, page: Page, label: str) -> None:
-        """Opens a gesture. The previous one ends: two people do not turn knobs in one entry."""
+        """Opens a gesture. The previous one ends: two people do not drag in one entry."""
         self.end()
         self._open = page, self._engine.history.gesture(label)
 

@@ -23,11 +23,11 @@ class Mailbox(Generic[Message]):
 
     >>> mailbox = Mailbox()
     >>> for value in range(1000):
-    ...     mailbox.put(("knob", value), key="gain")
+    ...     mailbox.put(("number", value), key="gain")
     >>> mailbox.put(("undo", None))
-    >>> mailbox.put(("knob", 5), key="gain")
+    >>> mailbox.put(("number", 5), key="gain")
     >>> mailbox.take(0)
-    [('knob', 999), ('undo', None), ('knob', 5)]
+    [('number', 999), ('undo', None), ('number', 5)]
     """
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ PermissionName = Literal["view", "tune", "edit", "code"]
 
 
 class Studio:
-    """A Studio that serves pages. `url` opens one; whoever has it may use the Studio. `close` ends it."""
+    """A Studio that serves pages. `url` opens one; anyone who has it may use the Studio. `close` ends it."""
 
     def __init__(self, shelf: Shelf, host: str, port: int, permission: Permission) -> None:
         bundle = Bundle()

@@ -1,4 +1,4 @@
-"""One page that is connected: what it shows, and what it has not been told yet.
+"""One page that is connected: what it shows, and what it has not received yet.
 
 The engine thread owns the state; `send` may be called from any thread. A page gets one update, and one picture of each
 view, until it acknowledges them: what happens meanwhile is merged, so that a slow page costs no memory and sees the
@@ -59,7 +59,7 @@ class Page:
                 self.versions.pop(operation["id"], None)  # the page forgets its values; undoing brings the block back
 
     def note_frame(self, frame: Json) -> None:
-        """Merges a frame into what the page has not been told: levels are the highest since the last update."""
+        """Merges a frame into what the page has not received: levels are the highest since the last update."""
         if self.frame is not None:
             ran = self.frame["ran"]
             for block, level in frame["ran"].items():

@@ -49,7 +49,7 @@ class Session:
         self.error: Json | None = None  # why the clock has stopped
         self._wake = wake
         self._thread = get_ident()
-        self._edited: deque[tuple[str, tuple[Any, ...]]] = deque()  # edits that pages have not been told
+        self._edited: deque[tuple[str, tuple[Any, ...]]] = deque()  # edits that pages have not received
         self._frames: deque[Frame] = deque(maxlen=1)  # the last frame of another thread
         self._is_holding = False
         self._held: dict[State, Any] = {}  # the values of states while the clock pauses
@@ -191,7 +191,7 @@ class Session:
                 self._held[state] = value
 
     def _note(self, frame: Frame, pages: Iterable[Page]) -> None:
-        """Notes which values have changed, and what pages must be told."""
+        """Notes which values have changed, and what pages must receive."""
         self._last_frame = frame
         if self.part_view is not None:
             self.part_view.follow_frame()

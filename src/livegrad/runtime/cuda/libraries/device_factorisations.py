@@ -18,13 +18,12 @@ from livegrad.ops.movement import permute, sizes
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import check, driver
 from livegrad.runtime.cuda.libraries.factorisation_kernels import ADJOINT, COPY, HERMITIAN, KERNELS, SLOTS, source_of
-from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_blocks
+from livegrad.runtime.cuda.libraries.library_call import MAX_BLOCKS, THREADS, LibraryCall, launch_blocks
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import HostStep
 
 _MAX_SWEEPS = 20  # over all pairs of columns; about eight suffice
 _SHIFT = 2  # makes a hermitian matrix of norm one positive definite, with a condition number of three
-_THREADS, _MAX_BLOCKS = 256, 4096
 
 
 class _Memory:
@@ -78,8 +77,8 @@ class Factorisation:
         def launch(symbol: str, blocks: int = 0, elements: int = 0, **arguments: int) -> None:
             values = {"matrices": self.count, "rows": self.rows, "columns": self.columns} | shared | arguments
             slots = [values.get(name, 0) for name in SLOTS]
-            threads = _THREADS if elements else min(256, max(32, 1 << (values["rows"] // 4).bit_length()))
-            blocks = min(_MAX_BLOCKS, -(-elements // _THREADS)) if elements else blocks
+            threads = THREADS if elements else min(256, max(32, 1 << (values["rows"] // 4).bit_length()))
+            blocks = min(MAX_BLOCKS, -(-elements // THREADS)) if elements else blocks
             if blocks:
                 launch_blocks(load_function(self._text, "factorisations", symbol), stream, blocks, threads, slots)
 

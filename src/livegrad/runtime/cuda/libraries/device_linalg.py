@@ -17,12 +17,12 @@ from livegrad.ops.decompositions import cholesky
 from livegrad.ops.movement import permute, sizes
 from livegrad.ops.solving import det, inv, slogdet, solve, triangular_solve
 from livegrad.runtime.cuda.device_memory import DeviceMemory
-from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_blocks
+from livegrad.runtime.cuda.libraries.library_call import MAX_BLOCKS, THREADS, LibraryCall, launch_blocks
 from livegrad.runtime.cuda.libraries.linalg_kernels import BLOCK, PANEL, PANEL_THREADS, rows_per_thread, source_of
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
-_TILE, _SOLVE_THREADS, _THREADS, _MAX_BLOCKS = 64, 128, 256, 4096
+_TILE, _SOLVE_THREADS = 64, 128
 _COPY, _HERMITIAN, _UNIT = 0, 1, 2
 _NO_OPERAND = (0, 0, 0, 0)
 _NOT_POSITIVE, _SINGULAR = "Matrix is not positive definite", "Singular matrix"
@@ -66,7 +66,7 @@ class _Launcher:
         launch_blocks(function, self._stream, blocks, threads, [*flat, self._status])  # type: ignore[list-item]
 
     def _launch_elementwise(self, symbol: str, work: int, *slots: int | Sequence[int]) -> None:
-        self._launch(symbol, min(_MAX_BLOCKS, -(-work // _THREADS)), _THREADS, *slots)
+        self._launch(symbol, min(MAX_BLOCKS, -(-work // THREADS)), THREADS, *slots)
 
     def fill(self, source: Sequence[int], to: Matrices, rows: int, columns: int, mode: int) -> None:
         self._launch_elementwise(

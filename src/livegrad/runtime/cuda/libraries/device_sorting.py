@@ -16,7 +16,7 @@ from livegrad.ir.types import Scalar, Tensor
 from livegrad.ops.movement import permute
 from livegrad.ops.sorting import argsort, searchsorted
 from livegrad.runtime.cuda.device_memory import DeviceMemory
-from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_blocks, launch_kernel
+from livegrad.runtime.cuda.libraries.library_call import MAX_BLOCKS, THREADS, LibraryCall, launch_blocks, launch_kernel
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
@@ -126,7 +126,6 @@ extern "C" __global__ void __launch_bounds__(256) sort_tiles(const __grid_consta
 """
 _SHARED_BYTES = 32768  # for the keys and the order of a tile, twice
 _FEWEST_TILED = 128  # elements of a row: shorter rows would leave threads of a block idle
-_THREADS, _MAX_BLOCKS = 256, 4096
 
 
 def tile_of(element: Scalar) -> int:
@@ -210,9 +209,9 @@ class MergeSort:
                 launch_kernel(load_function(self._text, "sort", "merge"), stream, self.count, slots)
             else:
                 rows, tile = self.count // self.length, tile_of(self.element)
-                blocks = min(_MAX_BLOCKS, rows * -(-self.length // tile))
+                blocks = min(MAX_BLOCKS, rows * -(-self.length // tile))
                 slots = (*slots[:4], rows, *slots[5:])
-                launch_blocks(load_function(self._tiles, "sort", "sort_tiles"), stream, blocks, _THREADS, slots)
+                launch_blocks(load_function(self._tiles, "sort", "sort_tiles"), stream, blocks, THREADS, slots)
             source, order = target, order_to
 
 

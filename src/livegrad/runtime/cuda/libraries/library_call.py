@@ -18,7 +18,7 @@ from livegrad.ops.movement import broadcast, permute
 from livegrad.runtime.cuda.driver import check, driver
 from livegrad.schedule.plan import Buffer, HostStep
 
-_THREADS, _MAX_BLOCKS = 256, 4096
+THREADS, MAX_BLOCKS = 256, 4096  # of a grid-stride kernel
 
 
 class LibraryCall(Protocol):
@@ -82,7 +82,7 @@ def shared_library(package: str, names: tuple[str, ...]) -> ctypes.CDLL | None:
 
 def launch_kernel(function: Any, stream: Any, count: int, slots: Sequence[int]) -> None:
     """Launches a grid-stride kernel over `count` elements. Its only argument is a struct of 8-byte slots."""
-    launch_blocks(function, stream, min(_MAX_BLOCKS, -(-count // _THREADS)), _THREADS, slots)
+    launch_blocks(function, stream, min(MAX_BLOCKS, -(-count // THREADS)), THREADS, slots)
 
 
 def launch_blocks(function: Any, stream: Any, blocks: int, threads: int, slots: Sequence[int]) -> None:
