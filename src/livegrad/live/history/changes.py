@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -87,8 +87,7 @@ class Feed(Change):
 
     @property
     def size(self) -> int:
-        settings = (source for source in (*self.before, *self.after) if isinstance(source, Setting))
-        return sum(setting.value.nbytes for setting in settings if isinstance(setting.value, np.ndarray))
+        return bytes_of((*self.before, *self.after))
 
     def finish(self, engine: Engine) -> None:
         self.after = fed(self.graph, self.pin)
@@ -98,6 +97,15 @@ class Feed(Change):
 
     def redo(self, engine: Engine) -> None:
         _feed(self.graph, self.pin, self.after)
+
+
+def bytes_of(sources: Iterable[Source | None]) -> int:
+    """The bytes of the arrays that sources hold."""
+    size = 0
+    for source in sources:
+        if isinstance(source, Setting) and isinstance(source.value, np.ndarray):
+            size += source.value.nbytes
+    return size
 
 
 def fed(graph: Graph, pin: Pin) -> Fed:
@@ -141,8 +149,7 @@ class Presence(Change):
 
     @property
     def size(self) -> int:
-        settings = (source for source in self.feeds.values() if isinstance(source, Setting))
-        return sum(setting.value.nbytes for setting in settings if isinstance(setting.value, np.ndarray))
+        return bytes_of(self.feeds.values())
 
     def capture(self) -> None:
         """Captures what the removal of the block loses."""

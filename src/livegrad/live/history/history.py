@@ -191,21 +191,17 @@ class History:
 
     # --- recording: called with the lock of the description held ---
 
-    @contextmanager
-    def recording(self, edit: str, graph: Any, arguments: tuple[Any, ...]) -> Iterator[None]:
-        """Records an edit, unless it is refused."""
-        is_silent = edit in ("set", "feature") and get_ident() in self.silent_threads
-        if self._is_restoring or is_silent:
-            yield
-            return
-        change = begin_change(edit, graph, arguments, self._engine)
-        try:
-            yield
-        finally:  # an interrupt may leave a part of the edit
-            if change is not None:
-                change.finish(self._engine)
-                if not change.is_empty:
-                    self._note(change)
+    def begin_edit(self, edit: str, graph: Any, arguments: tuple[Any, ...]) -> Change | None:
+        """Captures what an edit is about to change; None if it is not recorded."""
+        if self._is_restoring or (edit in ("set", "feature") and get_ident() in self.silent_threads):
+            return None
+        return begin_change(edit, graph, arguments, self._engine)
+
+    def end_edit(self, change: Change) -> None:
+        """Records an edit, unless it was refused. An interrupt may have left a part of it."""
+        change.finish(self._engine)
+        if not change.is_empty:
+            self._note(change)
 
     def note_number(self, graph: Any, pin: Pin, before: Setting, after: Setting) -> None:
         """Records a posted number, unless `recent` has a change of its pin."""
