@@ -17,7 +17,7 @@ from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f32
-from livegrad.ops.control import make_map
+from livegrad.ops.maps import make_map
 from livegrad.ops.reduction import reduce, spread_back
 from livegrad.runtime.cpu import CpuFunction
 from livegrad.runtime.cpu.kernel_code import forget_kernels

@@ -22,7 +22,8 @@ from livegrad.implicit.nodes.errors import PartWarning
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import f32
-from livegrad.ops.control import call, map_over
+from livegrad.ops.control import call
+from livegrad.ops.maps import map_over
 from livegrad.passes.bound_intervals import bound_intervals
 from livegrad.runtime.cpu import compile_function
 

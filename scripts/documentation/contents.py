@@ -224,7 +224,7 @@ PAGES = (
             Section("Running", ("livegrad.runtime",)),
             Section("Text", ("livegrad.ir.text",)),
             Section("Types", ("livegrad.ir.types",)),
-            Section("Maps", ("livegrad.ops.control",)),
+            Section("Maps", ("livegrad.ops.maps",)),
         ),
         ("ir.types",),
     ),

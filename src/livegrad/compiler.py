@@ -20,13 +20,14 @@ from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import ops_in
 from livegrad.ops.aggregate import get
-from livegrad.ops.control import call, for_loop, map_, while_loop
+from livegrad.ops.control import call, for_loop, while_loop
 from livegrad.ops.convolution import convolve
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.elementwise import detach
 from livegrad.ops.fourier import fft, irfft, rfft
 from livegrad.ops.indexing import scatter_add
 from livegrad.ops.linalg import matmul
+from livegrad.ops.maps import map_
 from livegrad.ops.members import members_call
 from livegrad.ops.movement import concatenate
 from livegrad.ops.reduction import reduce

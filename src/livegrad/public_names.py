@@ -22,7 +22,7 @@ _IR = {
     "livegrad.ir.function": "trace",
     "livegrad.ir.leaves": "constant",
     "livegrad.ir.text": "parse_function print_function",
-    "livegrad.ops.control": "map_over",
+    "livegrad.ops.maps": "map_over",
     "livegrad.runtime.cpu": "compile=compile_function",
     "livegrad.runtime.reference": "evaluate",
 }

@@ -12,8 +12,8 @@ from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, Vector, bool_, f16, f32, f64, i32, shape_of, u8
 from livegrad.ops.aggregate import splat
-from livegrad.ops.control import map_over
 from livegrad.ops.elementwise import select
+from livegrad.ops.maps import map_over
 from livegrad.ops.movement import broadcast, flip, index_along, permute, reshape, slice_
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.ops.transcendental import exp, sqrt

@@ -7,7 +7,7 @@ from livegrad import ops
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.types import Scalar, Tensor, f16, f32, f64
-from livegrad.ops.control import make_map
+from livegrad.ops.maps import make_map
 from livegrad.runtime.cpu import CpuFunction
 from livegrad.runtime.reference import evaluate
 

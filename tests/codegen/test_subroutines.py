@@ -16,7 +16,8 @@ from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import f32, f64
 from livegrad.ir.walk import nodes_of, reachable_functions
-from livegrad.ops.control import call, make_cond, map_over
+from livegrad.ops.control import call, make_cond
+from livegrad.ops.maps import map_over
 from livegrad.passes import inline_calls as inline_calls_pass
 from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.cpu.cpu_target import CPU

@@ -10,8 +10,9 @@ import pytest
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f64, i64
-from livegrad.ops.control import make_cond, make_for_loop, make_map
+from livegrad.ops.control import make_cond, make_for_loop
 from livegrad.ops.conversion import cast
+from livegrad.ops.maps import make_map
 from livegrad.ops.rules import filled
 from livegrad.ops.transcendental import sin
 from livegrad.passes.differentiate.reverse import vjp

@@ -12,10 +12,11 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import SCALARS, Array, Scalar, Tape, Tensor, Tuple, Type, Vector, bool_, f32, f64, i32, i64
 from livegrad.ops.aggregate import get, get_at, make_tuple, set_, set_at
 from livegrad.ops.assignment import assign
-from livegrad.ops.control import call, check, make_cond, make_for_loop, make_map, make_switch, make_while_loop, map_
+from livegrad.ops.control import call, check, make_cond, make_for_loop, make_switch, make_while_loop
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.ops.maps import make_map, map_
 from livegrad.ops.placement import transfer
 from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_stack, tape_sum, tape_unstack, unwritten
 from livegrad.ops.transcendental import exp, sin, sqrt

@@ -9,11 +9,12 @@ from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import SCALARS, Scalar, Tensor, c64, c128, f32, f64, i32
 from livegrad.ops.convolution import convolve
-from livegrad.ops.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, qr, svd, svdvals
+from livegrad.ops.decompositions import cholesky, qr
 from livegrad.ops.fourier import fft, irfft, rfft
 from livegrad.ops.rules import filled
 from livegrad.ops.solving import cofactors, det, inv, pinv, slogdet, solve, triangular_solve
 from livegrad.ops.sorting import argsort, searchsorted, sort, top_positions
+from livegrad.ops.spectra import eig, eigh, eigvals, eigvalsh, svd, svdvals
 from livegrad.ops.windows import arg_reduce_window, put_window, reduce_window, take_window
 from tests.conformance.case import Case, accepts, make_case
 from tests.conformance.cases_tensor import draw_ties

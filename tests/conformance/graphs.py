@@ -15,11 +15,12 @@ from livegrad.ir.function import make_function, trace
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tensor, bool_, i64
-from livegrad.ops.control import make_for_loop, make_map
+from livegrad.ops.control import make_for_loop
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import abs, max, maximum, min, minimum, select
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.linalg import matmul
+from livegrad.ops.maps import make_map
 from livegrad.ops.movement import broadcast, concatenate, flip, pad, permute, reshape, slice_
 from livegrad.ops.reduction import cumulative, reduce
 from livegrad.ops.rules import filled

@@ -16,7 +16,7 @@ from livegrad.ir.op import Op
 from livegrad.ir.text import parse_function, print_function
 from livegrad.ir.types import Scalar, Tensor, Type, Vector, f32, f64, scalar_of
 from livegrad.ir.verify import verify_function
-from livegrad.ops.control import make_map
+from livegrad.ops.maps import make_map
 from livegrad.passes.expand import expand_ops
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
 from livegrad.runtime.reference import evaluate

@@ -13,11 +13,12 @@ from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, Vector, bool_, c128, f64, i32, i64
 from livegrad.ops.aggregate import get, get_at, get_field, make, make_tuple, make_vector, set_, set_at
-from livegrad.ops.control import call, make_cond, make_for_loop, make_map, make_switch, make_while_loop
+from livegrad.ops.control import call, make_cond, make_for_loop, make_switch, make_while_loop
 from livegrad.ops.conversion import cast, conj, imag, real
 from livegrad.ops.elementwise import max, select
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.linalg import matmul
+from livegrad.ops.maps import make_map
 from livegrad.ops.movement import broadcast
 from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import cos, exp, log, sin, sqrt

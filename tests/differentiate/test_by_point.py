@@ -10,7 +10,8 @@ from livegrad.compiler import compile_plan, lower
 from livegrad.ir.node import Function
 from livegrad.ir.types import inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
-from livegrad.ops.control import for_loop, map_
+from livegrad.ops.control import for_loop
+from livegrad.ops.maps import map_
 from livegrad.ops.members import members_call
 from livegrad.ops.tape import tape_new, tape_set
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan

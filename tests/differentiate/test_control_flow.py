@@ -9,9 +9,10 @@ from livegrad.ir.function import inline, trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Type, Vector, f64, i64
 from livegrad.ops.aggregate import get, make_tuple
-from livegrad.ops.control import make_cond, make_for_loop, make_map, make_switch, make_while_loop
+from livegrad.ops.control import make_cond, make_for_loop, make_switch, make_while_loop
 from livegrad.ops.conversion import cast
 from livegrad.ops.indexing import lookup
+from livegrad.ops.maps import make_map
 from livegrad.ops.transcendental import log, sin, sqrt
 from livegrad.ops.vector import dot
 from livegrad.passes.differentiate.forward import jvp

@@ -13,10 +13,11 @@ from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Struct, Tensor, Vector, f64, i64
 from livegrad.ops.aggregate import get, make, make_tuple
-from livegrad.ops.control import make_cond, make_for_loop, make_map, make_while_loop, map_over
+from livegrad.ops.control import make_cond, make_for_loop, make_while_loop
 from livegrad.ops.custom import custom_call, make_custom_call
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.elementwise import max, round
+from livegrad.ops.maps import make_map, map_over
 from livegrad.ops.movement import broadcast
 from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import cos, exp, sin

@@ -10,9 +10,10 @@ from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Vector, c128, f32, f64, i64
 from livegrad.ops.aggregate import get
-from livegrad.ops.control import make_for_loop, make_map
+from livegrad.ops.control import make_for_loop
 from livegrad.ops.elementwise import abs, clamp, detach, fmod, max, maximum, min, minimum, mod, select
 from livegrad.ops.indexing import lookup
+from livegrad.ops.maps import make_map
 from livegrad.ops.movement import broadcast, slice_
 from livegrad.ops.reduction import cumulative, recurrence, reduce
 from livegrad.ops.rules import zero

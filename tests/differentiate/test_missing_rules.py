@@ -9,9 +9,10 @@ from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Tensor, Tuple, f64, i64
-from livegrad.ops.control import make_cond, make_for_loop, make_map
+from livegrad.ops.control import make_cond, make_for_loop
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import detach
+from livegrad.ops.maps import make_map
 from livegrad.ops.rules import same
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp

@@ -15,13 +15,14 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import UNIT, Struct, Tape, Tensor, Tuple, f64, i64
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make
-from livegrad.ops.control import call, make_cond, make_for_loop, make_map, make_while_loop
+from livegrad.ops.control import call, make_cond, make_for_loop, make_while_loop
 from livegrad.ops.conversion import cast
 from livegrad.ops.custom import recompute_call
 from livegrad.ops.differential import bwd_diff
 from livegrad.ops.elementwise import detach
 from livegrad.ops.indexing import lookup
 from livegrad.ops.linalg import matmul
+from livegrad.ops.maps import make_map
 from livegrad.ops.order import kept
 from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import cos, exp, sin

@@ -10,7 +10,7 @@ import pytest
 from livegrad.ir.collecting import collection_paused
 from livegrad.ir.function import trace
 from livegrad.ir.types import f32
-from livegrad.ops.control import map_over
+from livegrad.ops.maps import map_over
 from livegrad.runtime.cpu import DerivedFunction, compile_function
 from livegrad.runtime.cpu.cpu_function import CpuFunction
 from tests.forked import run_in_fork

@@ -14,12 +14,13 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, c64, c128, f16, f32, f64
 from livegrad.ops.aggregate import get
 from livegrad.ops.conversion import cast
-from livegrad.ops.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, qr, svd, svdvals
+from livegrad.ops.decompositions import cholesky, qr
 from livegrad.ops.linalg import matmul
 from livegrad.ops.matrices import adjoint, over_rows
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled
 from livegrad.ops.solving import cofactors, det, inv, pinv, slogdet, solve, triangular_solve
+from livegrad.ops.spectra import eig, eigh, eigvals, eigvalsh, svd, svdvals
 from livegrad.ops.transcendental import exp
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp

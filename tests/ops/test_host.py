@@ -14,8 +14,9 @@ from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ir.types import Struct, Tensor, Vector, bool_, f32, f64, i64
 from livegrad.ops.aggregate import get, make_tuple
-from livegrad.ops.control import make_cond, make_for_loop, make_map, map_over
+from livegrad.ops.control import make_cond, make_for_loop
 from livegrad.ops.host import HostFunction, host_call, make_host_call, make_print
+from livegrad.ops.maps import make_map, map_over
 from livegrad.ops.order import after, each_after
 from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import sin

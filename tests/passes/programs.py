@@ -17,7 +17,7 @@ from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, parameter
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.types import Struct, Tensor, Tuple, Type, Vector, bool_, components, f32, f64, i64
-from livegrad.ops import aggregate, control, conversion, elementwise, indexing, movement, reduction
+from livegrad.ops import aggregate, control, conversion, elementwise, indexing, maps, movement, reduction
 
 PAIR, VECTOR, RECORD = Tuple((f32, i64)), Vector(f32, 2), Struct("Record", (("flag", bool_), ("weight", f32)))
 ROW, GRID = Tensor(f32, (3,)), Tensor(f32, (2, 3))
@@ -224,7 +224,7 @@ def run_map(b: Builder) -> None:
     summed = [b.random.random() < 0.5 for _ in results]
     lifted = b.random.random() < 0.5
     operands = [b.one_of(ROW), b.one_of(ROW if lifted else f32), b.one_of(i64)]
-    value = control.make_map(function, *operands, summed=summed)
+    value = maps.make_map(function, *operands, summed=summed)
     parts = [value] if len(results) == 1 else [aggregate.get(value, index=i) for i in range(len(results))]
     b.add(*parts)
 

@@ -15,10 +15,11 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import Array, Struct, Tape, Tensor, Tuple, Type, components, f64, i64
 from livegrad.ir.verify import verify_function
 from livegrad.ops.aggregate import get
-from livegrad.ops.control import check, make_cond, make_for_loop, make_map, make_switch, make_while_loop
+from livegrad.ops.control import check, make_cond, make_for_loop, make_switch, make_while_loop
 from livegrad.ops.conversion import cast
 from livegrad.ops.differential import bwd_diff
 from livegrad.ops.indexing import lookup
+from livegrad.ops.maps import make_map
 from livegrad.ops.movement import broadcast
 from livegrad.ops.reduction import reduce
 from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack

@@ -12,7 +12,7 @@ from livegrad.ir.node import Function
 from livegrad.ir.propagate_lines import forget_derivations
 from livegrad.ir.types import Tensor, f64, i64
 from livegrad.ir.walk import ops_in
-from livegrad.ops.control import map_
+from livegrad.ops.maps import map_
 from livegrad.passes.batch import batch, walk
 from livegrad.runtime.cpu import run_function
 from livegrad.tensors.tracing import trace_call

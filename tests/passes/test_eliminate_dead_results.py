@@ -10,19 +10,11 @@ from livegrad.ir.types import Tensor, bool_, f32, i64
 from livegrad.ir.verify import verify_module
 from livegrad.ir.walk import reachable_functions, toposort
 from livegrad.ops.aggregate import get
-from livegrad.ops.control import (
-    call,
-    check,
-    cond,
-    make_cond,
-    make_for_loop,
-    make_map,
-    make_switch,
-    make_while_loop,
-)
+from livegrad.ops.control import call, check, cond, make_cond, make_for_loop, make_switch, make_while_loop
 from livegrad.ops.conversion import cast
 from livegrad.ops.differential import fwd_diff
 from livegrad.ops.elementwise import floor_div
+from livegrad.ops.maps import make_map
 from livegrad.ops.transcendental import exp, sin
 from livegrad.passes.eliminate_dead_results import eliminate_dead_results
 from livegrad.runtime.reference import evaluate

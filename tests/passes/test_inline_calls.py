@@ -9,7 +9,8 @@ from livegrad.ir.types import Tensor, bool_, f32, i64
 from livegrad.ir.verify import verify_module
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import get
-from livegrad.ops.control import call, make_cond, make_for_loop, make_map
+from livegrad.ops.control import call, make_cond, make_for_loop
+from livegrad.ops.maps import make_map
 from livegrad.ops.transcendental import sin
 from livegrad.passes.inline_calls import inline_calls
 from livegrad.runtime.reference import evaluate

@@ -11,10 +11,11 @@ import pytest
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f32, f64, i64
-from livegrad.ops.control import make_cond, make_for_loop, make_map, make_switch
+from livegrad.ops.control import make_cond, make_for_loop, make_switch
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import floor_div, maximum, mod
 from livegrad.ops.indexing import lookup
+from livegrad.ops.maps import make_map
 from livegrad.ops.rules import filled
 from livegrad.ops.transcendental import cos, sin
 from livegrad.passes.differentiate.reverse import vjp

@@ -11,9 +11,10 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Matrix, Tensor, Tuple, Vector, f64, i64
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get, make_tuple
-from livegrad.ops.control import make_cond, make_for_loop, make_map, make_switch, map_
+from livegrad.ops.control import make_cond, make_for_loop, make_switch
 from livegrad.ops.elementwise import floor
 from livegrad.ops.indexing import lookup
+from livegrad.ops.maps import make_map, map_
 from livegrad.ops.transcendental import sin
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.passes.scalarise_maps import scalarise_maps

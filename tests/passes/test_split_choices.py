@@ -15,7 +15,8 @@ from livegrad.ir.leaves import constant, parameter_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import f32
 from livegrad.ir.walk import nodes_of
-from livegrad.ops.control import cond, make_cond, map_over
+from livegrad.ops.control import cond, make_cond
+from livegrad.ops.maps import map_over
 from livegrad.passes.mask_choices import mask_bounds, mask_choices, undefined_values, words_of
 from livegrad.passes.split_choices import Choices, Group, Nested, split_choices
 from livegrad.runtime.cpu import compile_function

@@ -14,7 +14,7 @@ from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Type, f32, f64, i64
 from livegrad.ir.walk import nodes_of, reachable_functions
-from livegrad.ops.control import map_over
+from livegrad.ops.maps import map_over
 from livegrad.runtime.cpu import CpuFunction
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import run_function

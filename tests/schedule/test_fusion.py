@@ -9,10 +9,11 @@ from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import Struct, Tensor, Vector, bool_, c128, f32, f64, i64
 from livegrad.ops.aggregate import get, get_field, make, make_tuple
-from livegrad.ops.control import for_loop, make_cond, make_for_loop, make_map, map_over
+from livegrad.ops.control import for_loop, make_cond, make_for_loop
 from livegrad.ops.elementwise import max
 from livegrad.ops.indexing import lookup
 from livegrad.ops.linalg import matmul
+from livegrad.ops.maps import make_map, map_over
 from livegrad.ops.movement import broadcast, flip, permute, reshape, slice_
 from livegrad.ops.reduction import cumulative, reduce
 from livegrad.ops.transcendental import exp, sin, tanh

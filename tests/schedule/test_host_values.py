@@ -10,9 +10,10 @@ from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, c128, f64, i64
 from livegrad.ops.aggregate import get, make_tuple
-from livegrad.ops.control import make_cond, make_for_loop, make_map
+from livegrad.ops.control import make_cond, make_for_loop
 from livegrad.ops.conversion import cast
 from livegrad.ops.indexing import lookup
+from livegrad.ops.maps import make_map
 from livegrad.ops.movement import broadcast
 from livegrad.ops.transcendental import sin
 from livegrad.passes.differentiate.reverse import vjp

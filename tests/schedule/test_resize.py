@@ -16,7 +16,7 @@ from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Vector, f32, f64, i64
 from livegrad.ops.aggregate import member
-from livegrad.ops.control import map_over
+from livegrad.ops.maps import map_over
 from livegrad.runtime.cpu import CpuFunction, cpu_function
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import run_function

@@ -5,7 +5,7 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.ops.control import make_map
+from livegrad.ops.maps import make_map
 
 WHOLE = lg.ir.types.Tensor(lg.f32, (4,))
 BESIDE = lg.ir.trace(lambda x, table: x + ops.lookup(table, ops.cast(x, type=lg.i64)), lg.f32, WHOLE, name="beside")

@@ -18,7 +18,7 @@ from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Type
 from livegrad.ir.walk import toposort
 from livegrad.ops.context import FeatureLevel, feature_leaves, feature_of
-from livegrad.ops.control import map_over
+from livegrad.ops.maps import map_over
 from livegrad.runtime.cpu import compile_function
 
 

@@ -1,6 +1,6 @@
 """The value IR: interned nodes, closed functions, types, symbolic sizes, and their text.
 
-`node.py` is the data model, `types.py` the types, `function.py` traces Python callables, `text/` prints and parses,
+`node.py` is the data model, `types/` the types, `function.py` traces Python callables, `text/` prints and parses,
 `verify.py` checks. `lg.ir` also exports the functions that compile and evaluate a single function.
 """
 

@@ -10,6 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from livegrad.ir.node import Function, Node
 
 LETTER, LINE, PADDING = 7.3, 15.0, 9.0
 BETWEEN_BOXES, BETWEEN_LAYERS = 22.0, 34.0
@@ -53,6 +57,25 @@ def draw_graph(boxes: Sequence[Box], edges: Iterable[tuple[str, str]], title: st
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------
+
+
+def draw_function(function: Function) -> str:
+    """Draws the nodes of a function. Parameters are blue, results orange."""
+    keys: dict[Node, str] = {}
+    stack = list(reversed(function.results))
+    while stack:
+        node = stack.pop()
+        if node not in keys:
+            keys[node] = f"n{len(keys)}"
+            stack.extend(reversed(node.operands))
+    kinds = dict.fromkeys(function.results, "result") | dict.fromkeys(function.parameters, "leaf")
+    boxes = [Box(key, (_label(node), str(node.type)), kinds.get(node, "plain")) for node, key in keys.items()]
+    edges = [(keys[operand], key) for node, key in keys.items() for operand in node.operands]
+    return draw_graph(boxes, edges, function.name)
+
+
+def _label(node: Node) -> str:
+    return str(node.attribute("value")) if node.op.name == "constant" else node.op.name
 
 
 def _successors(keys: Iterable[str], edges: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

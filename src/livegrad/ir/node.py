@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from livegrad.diagnostics import SourceLocation, UsageError, caller_origin, caller_origins
 from livegrad.ir.cached_property import cached_property
 from livegrad.ir.dimension import Dimension
-from livegrad.ir.drawing import Box, draw_graph
+from livegrad.ir.drawing import draw_function
 from livegrad.ir.interning import InternTable
+from livegrad.ir.node_operators import NodeOperators
 from livegrad.ir.source_lines import add_origins, ambient
 from livegrad.ir.types import Tuple, Type
 
@@ -38,7 +39,7 @@ class Key:
         return f"<key {self.name or hex(id(self))}>"
 
 
-class Node:
+class Node(NodeOperators):
     """A value: an op applied to operands, with attributes. The op determines its type.
 
     >>> import livegrad as lg
@@ -110,86 +111,6 @@ class Node:
             where=caller_origin(),
             help="use select(condition, a, b) or cond(...) instead of `if`",
         )
-
-    # Python operators call the op of that name; literals become constants of the other operand's type.
-    def _binary(self, name: str, other: Any, swapped: bool = False) -> Node:
-        op = self.op.table[name]
-        return op(other, self) if swapped else op(self, other)
-
-    def __add__(self, other: Any) -> Node:
-        return self._binary("add", other)
-
-    def __radd__(self, other: Any) -> Node:
-        return self._binary("add", other, True)
-
-    def __sub__(self, other: Any) -> Node:
-        return self._binary("sub", other)
-
-    def __rsub__(self, other: Any) -> Node:
-        return self._binary("sub", other, True)
-
-    def __mul__(self, other: Any) -> Node:
-        return self._binary("mul", other)
-
-    def __rmul__(self, other: Any) -> Node:
-        return self._binary("mul", other, True)
-
-    def __truediv__(self, other: Any) -> Node:
-        return self._binary("div", other)
-
-    def __rtruediv__(self, other: Any) -> Node:
-        return self._binary("div", other, True)
-
-    def __floordiv__(self, other: Any) -> Node:
-        return self._binary("floor_div", other)
-
-    def __rfloordiv__(self, other: Any) -> Node:
-        return self._binary("floor_div", other, True)
-
-    def __mod__(self, other: Any) -> Node:
-        return self._binary("mod", other)
-
-    def __rmod__(self, other: Any) -> Node:
-        return self._binary("mod", other, True)
-
-    def __pow__(self, other: Any) -> Node:
-        return self._binary("pow", other)
-
-    def __rpow__(self, other: Any) -> Node:
-        return self._binary("pow", other, True)
-
-    def __and__(self, other: Any) -> Node:
-        return self._binary("bit_and", other)
-
-    def __or__(self, other: Any) -> Node:
-        return self._binary("bit_or", other)
-
-    def __xor__(self, other: Any) -> Node:
-        return self._binary("bit_xor", other)
-
-    # `&`, `|` and `^` are commutative.
-    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
-
-    def __lt__(self, other: Any) -> Node:
-        return self._binary("less", other)
-
-    def __le__(self, other: Any) -> Node:
-        return self._binary("less_equal", other)
-
-    def __gt__(self, other: Any) -> Node:
-        return self._binary("greater", other)
-
-    def __ge__(self, other: Any) -> Node:
-        return self._binary("greater_equal", other)
-
-    def __neg__(self) -> Node:
-        return self.op.named("neg")(self)
-
-    def __abs__(self) -> Node:
-        return self.op.named("abs")(self)
-
-    def __invert__(self) -> Node:
-        return self.op.named("bit_not")(self)
 
 
 _table: InternTable[Node] = InternTable()
@@ -450,26 +371,10 @@ class Function:
 
         An inner function, such as a loop body, is one box.
         """
-        keys: dict[Node, str] = {}
-        stack = list(reversed(self.results))
-        while stack:
-            node = stack.pop()
-            if node not in keys:
-                keys[node] = f"n{len(keys)}"
-                stack.extend(reversed(node.operands))
-        boxes = [Box(key, (_label(node), str(node.type)), self._box_kind(node)) for node, key in keys.items()]
-        edges = [(keys[operand], key) for node, key in keys.items() for operand in node.operands]
-        return draw_graph(boxes, edges, self.name)
-
-    def _box_kind(self, node: Node) -> str:
-        return "leaf" if node in self.parameters else "result" if node in self.results else "plain"
+        return draw_function(self)
 
     def _repr_svg_(self) -> str:
         return self.to_svg()
-
-
-def _label(node: Node) -> str:
-    return str(node.attribute("value")) if node.op.name == "constant" else node.op.name
 
 
 @dataclass(frozen=True)

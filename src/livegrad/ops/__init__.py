@@ -28,18 +28,15 @@ from livegrad.ops.control import (
     for_loop,
     make_cond,
     make_for_loop,
-    make_map,
     make_switch,
     make_while_loop,
-    map_,
-    map_over,
     switch,
     while_loop,
 )
 from livegrad.ops.conversion import cast, conj, imag, make_complex, real
 from livegrad.ops.convolution import convolve
 from livegrad.ops.custom import custom_call, custom_linear, make_custom_call, recompute_call, recompute_linear
-from livegrad.ops.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, qr, svd, svdvals, undefined_tangent
+from livegrad.ops.decompositions import cholesky, qr, undefined_tangent
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.elementwise import (
     abs,
@@ -71,6 +68,7 @@ from livegrad.ops.fourier import fft, hfft, ihfft, irfft, irfftn, rfft, rfftn
 from livegrad.ops.host import HostFunction, host_call, make_host_call, make_print
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.linalg import broadcast_shapes, matmul
+from livegrad.ops.maps import make_map, map_, map_over
 from livegrad.ops.matrices import adjoint
 from livegrad.ops.members import members_call
 from livegrad.ops.movement import (
@@ -93,6 +91,7 @@ from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce, s
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.solving import cofactors, det, inv, pinv, slogdet, solve, triangular_solve
 from livegrad.ops.sorting import argsort, searchsorted, sort, take_along_axis, top_k, top_positions
+from livegrad.ops.spectra import eig, eigh, eigvals, eigvalsh, svd, svdvals
 from livegrad.ops.tape import (
     tape_add,
     tape_get,

@@ -1,6 +1,6 @@
 """Helpers for ops on batches of matrices: type rules, adjoints, triangles, diagonals.
 
-`solving` and `decompositions` use them for records and derivatives. The matrices are the last two dimensions.
+`solving`, `decompositions` and `spectra` use them for records and derivatives. Matrices are the last two dimensions.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
-from livegrad.ops.control import call, map_
+from livegrad.ops.control import call
+from livegrad.ops.maps import map_
 from livegrad.passes.functions import exchange_attributes, rearrange_signature, rename_function, uses_any
 from livegrad.passes.regions import REGIONS, Region, fixed_point, parameter_order, region_member, region_of
 

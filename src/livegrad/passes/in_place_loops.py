@@ -16,9 +16,10 @@ from livegrad.ir.types import Matrix, Scalar, Tensor, Tuple, Type, Vector, compo
 from livegrad.ir.walk import nodes_of, reachable_functions, toposort
 from livegrad.ops.aggregate import get
 from livegrad.ops.assignment import UPDATES
-from livegrad.ops.control import map_, while_loop
+from livegrad.ops.control import while_loop
 from livegrad.ops.host import host_call
 from livegrad.ops.indexing import lookup, lookup_or
+from livegrad.ops.maps import map_
 from livegrad.ops.movement import broadcast
 from livegrad.ops.tape import unwritten
 from livegrad.passes.regions import BRANCHES, LOOPS, first_argument

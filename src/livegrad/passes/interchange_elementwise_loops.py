@@ -19,8 +19,9 @@ from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Scalar, Tape, Tensor, Tuple, Type, components, i64, shape_of
 from livegrad.ir.walk import nodes_of, ops_in, substitute, users_of
 from livegrad.ops.aggregate import get, make, make_tuple
-from livegrad.ops.control import for_loop, make_for_loop, map_
+from livegrad.ops.control import for_loop, make_for_loop
 from livegrad.ops.indexing import lookup
+from livegrad.ops.maps import map_
 from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.rules import filled
 from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_unstack

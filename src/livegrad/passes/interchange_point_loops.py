@@ -19,8 +19,9 @@ from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Tape, Tensor, Type, i64, inner_types, shape_of
 from livegrad.ir.walk import nodes_of, ops_in, substitute
 from livegrad.ops.aggregate import get, make_tuple
-from livegrad.ops.control import map_, parameters_of
+from livegrad.ops.control import parameters_of
 from livegrad.ops.indexing import lookup
+from livegrad.ops.maps import map_
 from livegrad.ops.movement import broadcast, concatenate, iota, permute, reshape, slice_
 from livegrad.ops.rules import filled
 from livegrad.passes.differentiate.tangents import result_nodes

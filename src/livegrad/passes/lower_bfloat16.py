@@ -16,8 +16,8 @@ from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Array, Struct, Tape, Tuple, Type, bf16, components, f32, inner_types, scalar_of
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make, make_tuple, member
-from livegrad.ops.control import map_
 from livegrad.ops.conversion import cast
+from livegrad.ops.maps import map_
 from livegrad.ops.rules import add_values
 from livegrad.ops.tape import tape_add, tape_get, tape_set
 from livegrad.passes.functions import rewrite_functions

@@ -22,8 +22,9 @@ from livegrad.ir.walk import exchanged_functions, nodes_of, ops_in
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.assignment import assign
 from livegrad.ops.comparison import less
-from livegrad.ops.control import cond, for_loop, make_for_loop, map_, map_domain, parameters_of, switch
+from livegrad.ops.control import cond, for_loop, make_for_loop, parameters_of, switch
 from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.ops.maps import map_, map_domain
 from livegrad.ops.movement import reshape
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import zero

@@ -14,8 +14,9 @@ from livegrad.ir.node import Attribute, Function, Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get, make_tuple
-from livegrad.ops.control import call, cond, for_loop, map_, switch, while_loop
+from livegrad.ops.control import call, cond, for_loop, switch, while_loop
 from livegrad.ops.custom import recompute_call
+from livegrad.ops.maps import map_
 from livegrad.passes.functions import rearrange_signature
 from livegrad.state import Owned
 

@@ -20,12 +20,13 @@ from livegrad.ir.walk import exchanged_functions, nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.assignment import assign
 from livegrad.ops.comparison import equal, not_equal
-from livegrad.ops.control import check, cond, for_loop, make_map, map_, switch, while_loop
+from livegrad.ops.control import check, cond, for_loop, switch, while_loop
 from livegrad.ops.conversion import cast, complex_parts, conj, from_parts, imag, make_complex, real
 from livegrad.ops.convolution import convolve
 from livegrad.ops.elementwise import abs, add, div, mul, neg, select, sub
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.linalg import matmul
+from livegrad.ops.maps import make_map, map_
 from livegrad.ops.movement import concatenate, reshape, sizes, slice_, squeezed_axes
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import zero

@@ -15,9 +15,9 @@ from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Matrix, Tensor, Vector, f32, f64, i64, shape_of
 from livegrad.ops.aggregate import make, members_of
-from livegrad.ops.control import map_
 from livegrad.ops.indexing import lookup
 from livegrad.ops.linalg import matmul
+from livegrad.ops.maps import map_
 from livegrad.ops.movement import permute
 from livegrad.ops.vector import matrix_multiply
 from livegrad.passes.lower_matmuls import matmuls_of

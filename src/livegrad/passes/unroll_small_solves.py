@@ -19,9 +19,10 @@ from livegrad.ir.types import Matrix, Scalar, Tensor, f32, f64
 from livegrad.ir.walk import ops_in
 from livegrad.ops.aggregate import make, members_of
 from livegrad.ops.comparison import greater, not_equal
-from livegrad.ops.control import check, map_
+from livegrad.ops.control import check
 from livegrad.ops.decompositions import cholesky
 from livegrad.ops.elementwise import abs, select
+from livegrad.ops.maps import map_
 from livegrad.ops.movement import sizes
 from livegrad.ops.solving import det, inv, solve, triangular_solve
 from livegrad.ops.transcendental import sqrt

@@ -36,8 +36,9 @@ from livegrad.ir.types import (
     scalar_of,
 )
 from livegrad.ir.walk import nodes_of
-from livegrad.ops.control import check, map_
+from livegrad.ops.control import check
 from livegrad.ops.differential import bwd_diff, fwd_diff
+from livegrad.ops.maps import map_
 from livegrad.ops.tape import add_plain, tape_get, tape_stack, zero_value
 from livegrad.passes.bind_sizes import bind_type
 from livegrad.passes.flatten_signature import assemble_value

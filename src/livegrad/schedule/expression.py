@@ -19,9 +19,9 @@ from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Array, Scalar, Struct, Tensor, Tuple, Type, components, i64, shape_of
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import get, make, member
-from livegrad.ops.control import component_shape, map_
 from livegrad.ops.conversion import cast
 from livegrad.ops.indexing import lookup, lookup_or
+from livegrad.ops.maps import component_shape, map_
 from livegrad.ops.movement import concatenate, iota, pad
 from livegrad.ops.rules import zero
 from livegrad.ops.sorting import searchsorted

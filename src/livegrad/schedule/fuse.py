@@ -13,7 +13,7 @@ from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tensor
 from livegrad.ir.walk import nodes_of, toposort
-from livegrad.ops.control import map_domain
+from livegrad.ops.maps import map_domain
 from livegrad.ops.movement import broadcast, permute, sizes, slice_
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.schedule.loops.cost_model import FEW_ROWS, FOLDED_LANES, LONG_COLUMNS, LONG_ROW

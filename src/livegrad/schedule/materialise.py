@@ -16,10 +16,10 @@ from livegrad.ir.types import Tensor
 from livegrad.ir.walk import nodes_of, ops_in
 from livegrad.ops.aggregate import get
 from livegrad.ops.assignment import UPDATES, assign
-from livegrad.ops.control import map_
 from livegrad.ops.convolution import convolve
 from livegrad.ops.indexing import scatter_add
 from livegrad.ops.linalg import matmul
+from livegrad.ops.maps import map_
 from livegrad.ops.movement import broadcast, concatenate, iota, pad, permute, sizes, slice_
 from livegrad.ops.sorting import searchsorted
 from livegrad.passes.in_place_loops import find_memory_operands, writes_in_place

@@ -14,7 +14,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get
-from livegrad.ops.control import map_
+from livegrad.ops.maps import map_
 from livegrad.passes.bind_sizes import bind_sizes, has_symbols
 from livegrad.schedule.plan import Buffer, KernelStep, Plan, View
 from livegrad.schedule.verify import verify_plan

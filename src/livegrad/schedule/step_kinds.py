@@ -15,11 +15,12 @@ from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, bf16, holds_
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.assignment import UPDATES
-from livegrad.ops.control import call, component_shape, cond, for_loop, map_, switch, while_loop
+from livegrad.ops.control import call, cond, for_loop, switch, while_loop
 from livegrad.ops.conversion import complex_parts, from_parts
 from livegrad.ops.host import host_call
 from livegrad.ops.index_motion import Box
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
+from livegrad.ops.maps import component_shape, map_
 from livegrad.ops.movement import concatenate, pad, reshape, sizes, squeezed_axes
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce

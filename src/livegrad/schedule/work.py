@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, scalar_of
 from livegrad.ops.aggregate import members_of
-from livegrad.ops.control import component_shape
+from livegrad.ops.maps import component_shape
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.schedule.expression import Expressions, Memory, NotAligned
 from livegrad.schedule.fuse import Group, is_reducing, space_of

@@ -18,8 +18,8 @@ from livegrad.ir.propagate_lines import cached_derivation, forget_derivations, p
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import bool_, f64, is_differentiable, scalar_of, shape_of
 from livegrad.ir.walk import nodes_of, reachable_functions
-from livegrad.ops.control import map_
 from livegrad.ops.conversion import cast
+from livegrad.ops.maps import map_
 from livegrad.ops.rules import filled, zero
 from livegrad.passes.differentiate import forward, reverse
 from livegrad.passes.differentiate.by_point import call_by_point, loops_by_point, loops_by_point_with_sums

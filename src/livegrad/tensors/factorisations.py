@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
 from livegrad.ir.types import c64, c128, f32, f64
-from livegrad.ops import decompositions as ops
+from livegrad.ops import decompositions, spectra
 from livegrad.ops.aggregate import get
 from livegrad.ops.matrices import adjoint
 from livegrad.tensors.dtypes import DEFAULT_FLOAT
@@ -83,7 +83,7 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
     Tensor([[2., 0.],
             [1., 2.]], dtype=float32)
     """
-    factor = ops.cholesky(matrix_node(x, "cholesky", square=True))
+    factor = decompositions.cholesky(matrix_node(x, "cholesky", square=True))
     return wrap(adjoint(factor) if upper else factor)
 
 
@@ -97,7 +97,7 @@ def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
     node = matrix_node(x, "qr")
     if mode not in ("reduced", "complete"):
         raise UsageError(f"`qr` has no mode {mode!r}", where=caller_origin(), expected="'reduced' or 'complete'")
-    return QRResult(*unpack_results(ops.qr(node, mode=mode), 2))
+    return QRResult(*unpack_results(decompositions.qr(node, mode=mode), 2))
 
 
 def eigh(x: Any, /) -> EighResult:
@@ -107,7 +107,7 @@ def eigh(x: Any, /) -> EighResult:
     >>> lg.linalg.eigh(lg.asarray([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
     Tensor([1., 2.], dtype=float32)
     """
-    return EighResult(*unpack_results(ops.eigh(matrix_node(x, "eigh", square=True)), 2))
+    return EighResult(*unpack_results(spectra.eigh(matrix_node(x, "eigh", square=True)), 2))
 
 
 def eigvalsh(x: Any, /) -> Tensor:
@@ -117,7 +117,7 @@ def eigvalsh(x: Any, /) -> Tensor:
     >>> lg.linalg.eigvalsh(lg.asarray([[0.0, 1.0], [1.0, 0.0]]))
     Tensor([-1.,  1.], dtype=float32)
     """
-    return wrap(ops.eigvalsh(matrix_node(x, "eigvalsh", square=True)))
+    return wrap(spectra.eigvalsh(matrix_node(x, "eigvalsh", square=True)))
 
 
 def eig(x: Any, /) -> EigResult:
@@ -127,7 +127,7 @@ def eig(x: Any, /) -> EigResult:
     >>> lg.linalg.eig(lg.asarray([[0.0, 1.0], [-1.0, 0.0]])).eigenvalues
     Tensor([0.+1.j, 0.-1.j], dtype=complex64)
     """
-    return EigResult(*unpack_results(ops.eig(matrix_node(x, "eig", square=True)), 2))
+    return EigResult(*unpack_results(spectra.eig(matrix_node(x, "eig", square=True)), 2))
 
 
 def eigvals(x: Any, /) -> Tensor:
@@ -137,7 +137,7 @@ def eigvals(x: Any, /) -> Tensor:
     >>> lg.linalg.eigvals(lg.asarray([[2.0, 1.0], [0.0, 3.0]]))
     Tensor([2.+0.j, 3.+0.j], dtype=complex64)
     """
-    return wrap(ops.eigvals(matrix_node(x, "eigvals", square=True)))
+    return wrap(spectra.eigvals(matrix_node(x, "eigvals", square=True)))
 
 
 def svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
@@ -149,7 +149,7 @@ def svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
     >>> [part.shape for part in lg.linalg.svd(lg.ones((4, 2)), full_matrices=False)]
     [(4, 2), (2,), (2, 2)]
     """
-    return SVDResult(*unpack_results(ops.svd(matrix_node(x, "svd"), full_matrices=bool(full_matrices)), 3))
+    return SVDResult(*unpack_results(spectra.svd(matrix_node(x, "svd"), full_matrices=bool(full_matrices)), 3))
 
 
 def svdvals(x: Any, /) -> Tensor:
@@ -159,4 +159,4 @@ def svdvals(x: Any, /) -> Tensor:
     >>> lg.linalg.svdvals(lg.asarray([[3.0, 0.0], [0.0, -4.0]]))
     Tensor([4., 3.], dtype=float32)
     """
-    return wrap(ops.svdvals(matrix_node(x, "svdvals")))
+    return wrap(spectra.svdvals(matrix_node(x, "svdvals")))

@@ -15,7 +15,6 @@ from livegrad.ir.types import Scalar
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ops.comparison import equal, greater
 from livegrad.ops.conversion import cast
-from livegrad.ops.decompositions import svdvals as svdvals_op
 from livegrad.ops.elementwise import select
 from livegrad.ops.linalg import matmul as matmul_op
 from livegrad.ops.matrices import diagonal_mask, smaller
@@ -27,6 +26,7 @@ from livegrad.ops.solving import inv as inv_op
 from livegrad.ops.solving import pinv as pinv_op
 from livegrad.ops.solving import slogdet as slogdet_op
 from livegrad.ops.solving import solve as solve_op
+from livegrad.ops.spectra import svdvals as svdvals_op
 from livegrad.tensors.axes_and_shapes import normalise_axis
 from livegrad.tensors.dtypes import DEFAULT_INTEGER
 from livegrad.tensors.errors import ShapeError

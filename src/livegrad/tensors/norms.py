@@ -12,10 +12,10 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ops.comparison import not_equal
 from livegrad.ops.conversion import cast, imag, real
-from livegrad.ops.decompositions import svdvals
 from livegrad.ops.elementwise import abs as absolute
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled, zero
+from livegrad.ops.spectra import svdvals
 from livegrad.ops.transcendental import pow as power
 from livegrad.ops.transcendental import sqrt
 from livegrad.tensors.axes_and_shapes import Axes, restore_reduced_axes

@@ -20,7 +20,7 @@ import numpy as np
 from livegrad import __version__, ops
 from livegrad.ir.function import trace
 from livegrad.ir.types import f32
-from livegrad.ops.control import map_over
+from livegrad.ops.maps import map_over
 from livegrad.runtime import opencl as opencl
 from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.cpu.native.host_target import host_target

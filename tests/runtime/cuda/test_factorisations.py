@@ -14,8 +14,9 @@ from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, c64, c128, f32, f64, scalar_of_dtype
-from livegrad.ops.decompositions import eigh, eigvalsh, qr, svd, svdvals
+from livegrad.ops.decompositions import qr
 from livegrad.ops.solving import slogdet
+from livegrad.ops.spectra import eigh, eigvalsh, svd, svdvals
 from livegrad.runtime.cuda.cuda_function import CudaFunction
 from livegrad.runtime.cuda.libraries.factorisation_kernels import KERNELS, SLOTS, source_of
 from livegrad.runtime.cuda.nvrtc import compile_source

@@ -13,7 +13,8 @@ from livegrad import ops
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.types import Scalar, Tensor, c64, f16, f32, f64, i32
-from livegrad.ops.control import make_while_loop, map_over
+from livegrad.ops.control import make_while_loop
+from livegrad.ops.maps import map_over
 from livegrad.runtime.cpu import run_function
 from livegrad.runtime.cuda import CudaFunction
 from livegrad.runtime.cuda.libraries import LIBRARY_CALLS

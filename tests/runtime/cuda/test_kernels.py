@@ -20,7 +20,7 @@ from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar, Tensor, f16, f32, f64, i32
-from livegrad.ops.control import map_over
+from livegrad.ops.maps import map_over
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.runtime.cuda import DeviceError, reason_for_no_cuda
 from livegrad.runtime.cuda.dependencies import plan_dependencies

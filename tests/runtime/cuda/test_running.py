@@ -14,7 +14,8 @@ from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, Vector, f32, f64, i32, i64
-from livegrad.ops.control import make_for_loop, make_map, map_over
+from livegrad.ops.control import make_for_loop
+from livegrad.ops.maps import make_map, map_over
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.runtime.cuda import DeviceArray, DeviceError, compile_function, memory_in_use
 from livegrad.runtime.cuda import device_plan as plans

@@ -32,8 +32,9 @@ from livegrad.ir.node import Function, Key, Node, make_node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import nodes_of, substitute
 from livegrad.ops.aggregate import get, make_tuple, member
-from livegrad.ops.control import cond, for_loop, map_, parameters_of, switch, while_loop
+from livegrad.ops.control import cond, for_loop, parameters_of, switch, while_loop
 from livegrad.ops.custom import make_custom_call
+from livegrad.ops.maps import map_
 
 _CONTROL = (cond, switch, for_loop, while_loop, map_)
 

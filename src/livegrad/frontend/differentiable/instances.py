@@ -11,7 +11,7 @@ from livegrad.diagnostics import CallError, caller_origin, shown
 from livegrad.frontend.function.function_types import MISSING, Field, RecordType, describe
 from livegrad.frontend.function.vectors import VectorValue
 from livegrad.ir import types as ir
-from livegrad.ops.control import component_shape
+from livegrad.ops.maps import component_shape
 
 
 def initialize(self: Any, *positional: Any, **keywords: Any) -> None:

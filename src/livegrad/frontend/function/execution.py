@@ -27,7 +27,7 @@ from livegrad.frontend.function.function_types import (
 from livegrad.ir import types as ir
 from livegrad.ir.node import Function, Node
 from livegrad.ops.aggregate import make, member
-from livegrad.ops.control import make_map, map_over
+from livegrad.ops.maps import make_map, map_over
 from livegrad.ops.movement import broadcast_to
 from livegrad.runtime.cpu import compile_function
 from livegrad.tensors.handle import ShapeError, join_shapes

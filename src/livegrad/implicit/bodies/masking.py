@@ -18,7 +18,7 @@ from livegrad.implicit.bodies.point_functions import compile_gradients, compile_
 from livegrad.implicit.distances.distance_call import distance_rules
 from livegrad.implicit.nodes.exact_gradient import SMALLEST_LENGTH
 from livegrad.ir.node import Function
-from livegrad.ops.control import map_over
+from livegrad.ops.maps import map_over
 from livegrad.passes.functions import rearrange_signature
 from livegrad.passes.mask_choices import mask_bounds, mask_choices, undefined_values, words_of
 from livegrad.passes.mask_gradients import mask_gradients, with_tangents

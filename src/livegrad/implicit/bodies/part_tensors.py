@@ -17,7 +17,7 @@ from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import Type, components, i64, scalar_of
-from livegrad.ops.control import make_map
+from livegrad.ops.maps import make_map
 from livegrad.tensors.handle import Tensor, node_of, wrap
 
 

@@ -14,7 +14,7 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
 from livegrad.ir.types import scalar_of
 from livegrad.ops.aggregate import make_vector
-from livegrad.ops.control import map_over
+from livegrad.ops.maps import map_over
 from livegrad.runtime.cpu import DerivedFunction, compile_function
 from livegrad.state import memo
 

@@ -31,7 +31,7 @@ from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import f64, scalar_of_dtype
-from livegrad.ops.control import map_over
+from livegrad.ops.maps import map_over
 from livegrad.passes.bound_intervals import bound_intervals
 from livegrad.runtime.cpu import DerivedFunction, compile_function
 from livegrad.state import memo

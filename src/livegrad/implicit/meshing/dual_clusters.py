@@ -22,7 +22,7 @@ from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key
 from livegrad.ir.types import f64
-from livegrad.ops.control import map_over
+from livegrad.ops.maps import map_over
 from livegrad.runtime.cpu import compile_function
 from livegrad.state import memo
 

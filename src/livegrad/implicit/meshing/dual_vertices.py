@@ -30,7 +30,7 @@ from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Tensor, f64, i32
-from livegrad.ops.control import map_over
+from livegrad.ops.maps import map_over
 from livegrad.runtime.cpu import compile_function
 from livegrad.state import memo
 

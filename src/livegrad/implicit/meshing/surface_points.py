@@ -20,7 +20,7 @@ from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import f32, f64, i64, scalar_of
 from livegrad.ops.aggregate import make_vector, members_of
-from livegrad.ops.control import map_over
+from livegrad.ops.maps import map_over
 from livegrad.ops.rules import filled, zero
 from livegrad.runtime.cpu import DerivedFunction, compile_function
 from livegrad.state import memo

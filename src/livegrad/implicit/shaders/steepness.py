@@ -24,7 +24,7 @@ from livegrad.implicit.nodes.exact_gradient import exact_gradient
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
-from livegrad.ops.control import map_over
+from livegrad.ops.maps import map_over
 from livegrad.passes.bound_intervals import bound_intervals
 from livegrad.runtime.cpu import CpuFunction, compile_function
 from livegrad.state import memo

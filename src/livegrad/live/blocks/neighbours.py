@@ -22,8 +22,9 @@ from livegrad.live.blocks.search import integer, integer_tensor, search, take_ro
 from livegrad.live.graph.block import Block
 from livegrad.ops import select
 from livegrad.ops.comparison import not_equal
-from livegrad.ops.control import make_for_loop, make_map, make_while_loop
+from livegrad.ops.control import make_for_loop, make_while_loop
 from livegrad.ops.indexing import lookup
+from livegrad.ops.maps import make_map
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.tensors import namespace as xp
 from livegrad.tensors.handle import Tensor, wrap

@@ -15,8 +15,9 @@ from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import i64
 from livegrad.ops import select
 from livegrad.ops.comparison import shift_left
-from livegrad.ops.control import make_for_loop, make_map
+from livegrad.ops.control import make_for_loop
 from livegrad.ops.indexing import lookup
+from livegrad.ops.maps import make_map
 from livegrad.ops.movement import broadcast
 from livegrad.tensors import namespace as xp
 from livegrad.tensors.handle import Tensor, wrap

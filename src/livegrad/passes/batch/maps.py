@@ -19,9 +19,10 @@ from livegrad.ir.types import Tensor, Type, i64, shape_of
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.assignment import assign
-from livegrad.ops.control import map_, map_domain, parameters_of
+from livegrad.ops.control import parameters_of
 from livegrad.ops.elementwise import add, neg, select, sub
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
+from livegrad.ops.maps import map_, map_domain
 from livegrad.ops.movement import broadcast
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import is_zero_node, zero

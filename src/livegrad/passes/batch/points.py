@@ -16,8 +16,9 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Type, Vector
 from livegrad.ir.walk import nodes_of, ops_in, rebuild, substitute
 from livegrad.ops.aggregate import make, members_of
-from livegrad.ops.control import map_, parameters_of
+from livegrad.ops.control import parameters_of
 from livegrad.ops.indexing import lookup
+from livegrad.ops.maps import map_
 from livegrad.ops.movement import concatenate, reshape
 from livegrad.passes.batch.values import along_batch, holds_tensors
 from livegrad.passes.differentiate.tangents import result_nodes

@@ -29,9 +29,10 @@ from livegrad.ir.types import (
     shape_of,
 )
 from livegrad.ops.aggregate import make, member
-from livegrad.ops.control import map_, parameters_of
+from livegrad.ops.control import parameters_of
 from livegrad.ops.elementwise import detach, select
 from livegrad.ops.indexing import lookup
+from livegrad.ops.maps import map_
 from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.reduction import arg_reduce
 from livegrad.ops.tape import tape_new

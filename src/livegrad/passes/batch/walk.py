@@ -19,7 +19,8 @@ from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, bool_, holds_tensor, scalar_of, shape_of
 from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get, make, set_
-from livegrad.ops.control import map_, parameters_of
+from livegrad.ops.control import parameters_of
+from livegrad.ops.maps import map_
 from livegrad.ops.movement import broadcast
 from livegrad.ops.tape import tape_add, tape_get, tape_set
 from livegrad.passes.batch.member_loop import run_as_member_loop

@@ -12,7 +12,8 @@ from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.propagate_lines import cached_derivation
 from livegrad.ir.types import Tensor, is_differentiable, shape_of
 from livegrad.ir.walk import nodes_of, ops_in
-from livegrad.ops.control import map_, map_domain, parameters_of
+from livegrad.ops.control import parameters_of
+from livegrad.ops.maps import map_, map_domain
 from livegrad.ops.members import members_call
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops

@@ -10,7 +10,8 @@ from livegrad.ir.propagate_lines import cached_derivation, propagates_lines
 from livegrad.ir.types import Type, differential_of, is_differentiable
 from livegrad.ir.walk import substitute
 from livegrad.ops.aggregate import get, make_tuple
-from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, promise_of, switch, while_loop
+from livegrad.ops.control import call, cond, for_loop, parameters_of, promise_of, switch, while_loop
+from livegrad.ops.maps import map_
 from livegrad.passes.differentiate.propagate import (
     ControlRule,
     active_flags,

@@ -17,7 +17,8 @@ from livegrad.ir.types import Tape, Tuple, Type, differential_of, i64
 from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.aggregate import get, make_tuple, member
 from livegrad.ops.closing import compute_if, runs_at_least_once
-from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, promise_of, switch, while_loop
+from livegrad.ops.control import call, cond, for_loop, parameters_of, promise_of, switch, while_loop
+from livegrad.ops.maps import map_
 from livegrad.ops.order import kept
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.tape import tape_get, tape_new, tape_set

@@ -19,8 +19,9 @@ from livegrad.ir.source_lines import distinguish_lines
 from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, is_differentiable
 from livegrad.ir.walk import nodes_of, reachable_functions, toposort
 from livegrad.ops.aggregate import get
-from livegrad.ops.control import call, cond, for_loop, map_, switch, while_loop
+from livegrad.ops.control import call, cond, for_loop, switch, while_loop
 from livegrad.ops.custom import recompute_call
+from livegrad.ops.maps import map_
 from livegrad.ops.tape import tape_set
 from livegrad.passes.differentiate.linearize import linearize
 from livegrad.passes.differentiate.propagate import active_nodes

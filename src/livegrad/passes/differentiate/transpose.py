@@ -16,7 +16,8 @@ from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Array, Tuple, components
 from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.aggregate import get, make
-from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, switch
+from livegrad.ops.control import call, cond, for_loop, parameters_of, switch
+from livegrad.ops.maps import map_
 from livegrad.ops.rules import add_values
 from livegrad.passes.differentiate.guards import add_guarded, can_move_to_operands, guard_of
 from livegrad.passes.differentiate.propagate import missing_rule, spread

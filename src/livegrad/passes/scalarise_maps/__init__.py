@@ -13,8 +13,8 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Array, Struct, Tuple, Type, components
 from livegrad.ir.walk import ops_in
 from livegrad.ops.aggregate import get, make, make_tuple, member
-from livegrad.ops.control import map_
 from livegrad.ops.elementwise import detach
+from livegrad.ops.maps import map_
 from livegrad.passes.flatten_signature import flatten_signature, leaf_types, leaves_of
 from livegrad.passes.scalarise_maps.inner_maps import convert_inner_maps
 from livegrad.passes.scalarise_maps.tensor_sums import convert_tensor_sums

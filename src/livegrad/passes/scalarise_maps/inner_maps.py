@@ -10,8 +10,9 @@ from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.types import Scalar, Tensor, Type, i64
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import make, make_tuple
-from livegrad.ops.control import component_shape, make_for_loop, map_, map_domain
+from livegrad.ops.control import make_for_loop
 from livegrad.ops.indexing import lookup
+from livegrad.ops.maps import component_shape, map_, map_domain
 from livegrad.ops.rules import add_values, zero
 from livegrad.passes.functions import rewrite_functions
 

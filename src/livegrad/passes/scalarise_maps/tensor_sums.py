@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Type, shape_of
 from livegrad.ops.aggregate import get
-from livegrad.ops.control import cond, map_, switch
+from livegrad.ops.control import cond, switch
 from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import scatter_add
+from livegrad.ops.maps import map_
 from livegrad.ops.movement import broadcast
 from livegrad.ops.rules import is_zero_node, zero
 from livegrad.passes.functions import exchange_attributes

@@ -11,7 +11,8 @@ from livegrad.ir.types import Type, i64, shape_of
 from livegrad.ir.walk import nodes_of, substitute
 from livegrad.ops.aggregate import make_tuple, splat
 from livegrad.ops.comparison import bit_not
-from livegrad.ops.control import cond, for_loop, map_
+from livegrad.ops.control import cond, for_loop
+from livegrad.ops.maps import map_
 from livegrad.ops.movement import broadcast
 from livegrad.passes.differentiate.tangents import pack_results
 from livegrad.passes.regions import Region, region_of, used_parameters

@@ -10,6 +10,7 @@ from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ops import aggregate, indexing, movement, reduction, tape
 from livegrad.ops import control as control_ops
+from livegrad.ops.maps import map_
 from livegrad.passes.simplify import arithmetic, control, structure
 from livegrad.passes.simplify.folding import fold_constants
 
@@ -117,7 +118,7 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
         control.sink_broadcasts,
         *_REGION_RULES,
     ),
-    control_ops.map_: _REGION_RULES,
+    map_: _REGION_RULES,
 }
 
 

@@ -31,7 +31,7 @@ class DerivedFunction:
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32
-    >>> from livegrad.ops.control import map_over
+    >>> from livegrad.ops.maps import map_over
     >>> over_all = DerivedFunction(trace(lambda x: x * x, f32), "over all", map_over)
     >>> over_all(np.arange(3, dtype=np.float32))
     array([0., 1., 4.], dtype=float32)

@@ -22,12 +22,13 @@ from livegrad.ir.op import Op
 from livegrad.ir.persistent_array import PersistentArray
 from livegrad.ir.types import Tuple
 from livegrad.ops.aggregate import get, make
-from livegrad.ops.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, qr, svd, svdvals
+from livegrad.ops.decompositions import cholesky, qr
 from livegrad.ops.fourier import fft, irfft, rfft
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
 from livegrad.ops.solving import cofactors, inv, pinv, solve, triangular_solve
 from livegrad.ops.sorting import argsort, sort, top_positions
+from livegrad.ops.spectra import eig, eigh, eigvals, eigvalsh, svd, svdvals
 from livegrad.ops.tape import tape_set, tape_stack, tape_unstack
 from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.runtime.cpu.loop_body import StepOwner

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from livegrad.ir.op import Op
 from livegrad.ops.assignment import assign
 from livegrad.ops.convolution import convolve
-from livegrad.ops.decompositions import cholesky, eigh, eigvalsh, qr, svd, svdvals
+from livegrad.ops.decompositions import cholesky, qr
 from livegrad.ops.fourier import fft, irfft, rfft
 from livegrad.ops.indexing import scatter_add
 from livegrad.ops.linalg import matmul
 from livegrad.ops.solving import det, inv, slogdet, solve, triangular_solve
 from livegrad.ops.sorting import argsort, searchsorted, sort
+from livegrad.ops.spectra import eigh, eigvalsh, svd, svdvals
 from livegrad.runtime.cuda.libraries.cublas import matmul_call
 from livegrad.runtime.cuda.libraries.cufft import transform_call
 from livegrad.runtime.cuda.libraries.device_convolution import convolution_call

@@ -13,8 +13,9 @@ from math import prod
 from typing import Any
 
 from livegrad.ir.types import Scalar, Tensor, c64, c128, f32, f64
-from livegrad.ops.decompositions import eigh, eigvalsh, qr, svd, svdvals
+from livegrad.ops.decompositions import qr
 from livegrad.ops.movement import permute, sizes
+from livegrad.ops.spectra import eigh, eigvalsh, svd, svdvals
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import check, driver
 from livegrad.runtime.cuda.libraries.factorisation_kernels import ADJOINT, COPY, HERMITIAN, KERNELS, SLOTS, source_of

@@ -1,0 +1,83 @@
+"""The types of the value IR, and what can be asked of them. Types are interned: equal types are the same object.
+
+`interned.py` has the root of all types, `scalars.py` the scalar types and their NumPy dtypes, `aggregates.py` vectors,
+matrices, arrays, structs, tuples, tensors and tapes, and `queries.py` what a type contains and the type of its
+differentials.
+"""
+
+from livegrad.ir.types.aggregates import UNIT, Array, Matrix, Struct, Tape, Tensor, Tuple, Vector
+from livegrad.ir.types.interned import Type, TypeUnion, UnionMember
+from livegrad.ir.types.queries import (
+    array_form,
+    components,
+    differential_of,
+    holds_tensor,
+    inner_types,
+    is_differentiable,
+    map_members,
+    scalar_of,
+    shape_of,
+    with_scalar,
+)
+from livegrad.ir.types.scalars import (
+    SCALARS,
+    Scalar,
+    bf16,
+    bool_,
+    c64,
+    c128,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    scalar_of_dtype,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+
+__all__ = [
+    "SCALARS",
+    "UNIT",
+    "Array",
+    "Matrix",
+    "Scalar",
+    "Struct",
+    "Tape",
+    "Tensor",
+    "Tuple",
+    "Type",
+    "TypeUnion",
+    "UnionMember",
+    "Vector",
+    "array_form",
+    "bf16",
+    "bool_",
+    "c64",
+    "c128",
+    "components",
+    "differential_of",
+    "f16",
+    "f32",
+    "f64",
+    "holds_tensor",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "inner_types",
+    "is_differentiable",
+    "map_members",
+    "scalar_of",
+    "scalar_of_dtype",
+    "shape_of",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "with_scalar",
+]
