@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.ir.types import Dimension, Tensor, f32
+from livegrad.ir.dimension import Dimension
+from livegrad.ir.types import Tensor, f32
 from livegrad.live.blocks import append_block, block, captured_block
 from livegrad.live.engine import Engine
 from livegrad.live.graph.append_buffer import AppendBuffer

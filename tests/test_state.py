@@ -16,7 +16,8 @@ from scripts.measure_code import Module, module_state, read_modules
 PROCESS_WIDE = {
     "the owner of state, and the one hook for forks": "state._switch state._fork_hooks",
     "identity is equality, in whatever session an object was made": (
-        "ir.node._table ir.node._types ir.types._interned ops.context._keys contexts.cache.interned_values._serials"
+        "ir.node._table ir.node._types ir.types.interned._interned ops.context._keys "
+        "contexts.cache.interned_values._serials"
     ),
     "tells of objects of the program, which may be used in any session": (
         "lazy.lazy_values.clock lazy.gradient_variables.variables lazy.gradient_variables._before_updates "

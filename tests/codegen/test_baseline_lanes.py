@@ -7,7 +7,8 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.codegen.llvm.kernel_module import KernelText, emit_kernel
 from livegrad.compiler import lower_loops
-from livegrad.ir.types import SCALARS, Scalar, Tensor
+from livegrad.ir.types import Scalar, Tensor
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.runtime.cpu import CpuFunction
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.kernel_code import forget_kernels

@@ -7,7 +7,6 @@ import numpy as np
 
 from livegrad.ir.op import Op
 from livegrad.ir.types import (
-    SCALARS,
     Array,
     Matrix,
     Scalar,
@@ -25,6 +24,7 @@ from livegrad.ir.types import (
     i32,
     i64,
 )
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.ops.aggregate import get, get_at, make, set_, set_at, splat
 from livegrad.ops.vector import (
     cross,

@@ -9,7 +9,8 @@ from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant, input_op, parameter_op
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import SCALARS, Array, Scalar, Tape, Tensor, Tuple, Type, Vector, bool_, f32, f64, i32, i64
+from livegrad.ir.types import Array, Scalar, Tape, Tensor, Tuple, Type, Vector, bool_, f32, f64, i32, i64
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.ops.aggregate import get, get_at, make_tuple, set_, set_at
 from livegrad.ops.assignment import assign
 from livegrad.ops.control import call, check, make_cond, make_for_loop, make_switch, make_while_loop

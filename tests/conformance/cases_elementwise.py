@@ -9,7 +9,8 @@ from livegrad.ir.bfloat16 import BFLOAT16, narrow, readable
 from livegrad.ir.function import make_function, trace
 from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.op import Op
-from livegrad.ir.types import SCALARS, Matrix, Scalar, Tensor, Type, Vector, bool_, c128, f16, f32, f64, with_scalar
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, bool_, c128, f16, f32, f64, with_scalar
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import select
 from tests.conformance.case import Case, accepts, make_case

@@ -7,7 +7,8 @@ import numpy as np
 
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import SCALARS, Scalar, Tensor, c64, c128, f32, f64, i32
+from livegrad.ir.types import Scalar, Tensor, c64, c128, f32, f64, i32
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.ops.convolution import convolve
 from livegrad.ops.decompositions import cholesky, qr
 from livegrad.ops.fourier import fft, irfft, rfft

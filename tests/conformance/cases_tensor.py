@@ -7,7 +7,8 @@ import numpy as np
 
 from livegrad.ir.function import make_function, trace
 from livegrad.ir.node import Node
-from livegrad.ir.types import SCALARS, Scalar, Tensor, c64, c128, f16, f32, f64, i32, i64
+from livegrad.ir.types import Scalar, Tensor, c64, c128, f16, f32, f64, i32, i64
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.ops.assignment import assign
 from livegrad.ops.conversion import complex_parts, from_parts
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from livegrad import ops
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Dimension, Tensor, Type, f64, i64
+from livegrad.ir.types import Tensor, Type, f64, i64
 from livegrad.ir.walk import nodes_of
 from livegrad.passes.differentiate.choose_residuals import choose_residuals
 from livegrad.passes.differentiate.forward import jvp

@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from livegrad.ir.dimension import Dimension, Size
-from livegrad.ir.types import SCALARS, Array, Matrix, Struct, Tape, Tensor, Tuple, Type, Vector
+from livegrad.ir.types import Array, Matrix, Struct, Tape, Tensor, Tuple, Type, Vector
+from livegrad.ir.types.scalars import SCALARS
 
 scalars = st.sampled_from(list(SCALARS.values()))
 dimensions: st.SearchStrategy[Dimension] = st.builds(

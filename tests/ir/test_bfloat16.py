@@ -7,7 +7,8 @@ import pytest
 
 from livegrad.ir.bfloat16 import BFLOAT16, LARGEST, narrow, readable, widen
 from livegrad.ir.leaves import constant
-from livegrad.ir.types import SCALARS, bf16, f16, scalar_of_dtype
+from livegrad.ir.types import bf16, f16, scalar_of_dtype
+from livegrad.ir.types.scalars import SCALARS
 
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(BFLOAT16)
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from livegrad.diagnostics import UsageError
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.types import (
-    SCALARS,
     UNIT,
     Array,
     Matrix,
@@ -34,6 +33,7 @@ from livegrad.ir.types import (
     scalar_of_dtype,
     with_scalar,
 )
+from livegrad.ir.types.scalars import SCALARS
 from tests.ir.strategies import types
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from livegrad.ir.function import trace
-from livegrad.ir.types import SCALARS, Tensor
+from livegrad.ir.types import Tensor
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.ops.linalg import matmul, swap_last
 from livegrad.runtime.cpu import run_function
 from tests.schedule.plans import host_ops, plan_of

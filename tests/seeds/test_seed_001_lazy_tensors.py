@@ -280,7 +280,7 @@ def test_future_extensions_independent_subgraphs_run_at_the_same_time():
 
 def test_future_extensions_dynamic_shapes():
     """Future Extensions, 7: sizes that are known only when the graph runs."""
-    n = lg.ir.types.Dimension.symbol("n")
+    n = lg.ir.Dimension.symbol("n")
     function = lg.ir.trace(lambda node: lg.sum(_wrap(node) * 2.0, axis=0).node, lg.ir.types.Tensor(lg.f32, (n, 3)))
     run = lg.ir.compile(function)
     for size in (1, 7, 32):

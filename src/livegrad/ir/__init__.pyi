@@ -31,7 +31,9 @@ from livegrad.ir.text import (
     parse_function,
     print_function,
 )
-from livegrad.ops.maps import map_over
+from livegrad.ops.maps import (
+    map_over,
+)
 from livegrad.runtime.cpu import (
     compile_function as compile,
 )

@@ -15,7 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from livegrad.ir.types import SCALARS, Scalar
+from livegrad.ir.types import Scalar
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.schedule.plan import Buffer, Plan, Slot
 
 

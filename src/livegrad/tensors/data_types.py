@@ -14,7 +14,8 @@ import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.bfloat16 import LARGEST
-from livegrad.ir.types import SCALARS, Scalar, bf16, f64, scalar_of
+from livegrad.ir.types import Scalar, bf16, f64, scalar_of
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.lazy.devices import DEFAULT_DEVICE
 from livegrad.ops.comparison import not_equal
 from livegrad.ops.conversion import cast

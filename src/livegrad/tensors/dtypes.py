@@ -13,7 +13,6 @@ import numpy as np
 
 from livegrad.diagnostics import LivegradError, caller_origin
 from livegrad.ir.types import (
-    SCALARS,
     Scalar,
     bf16,
     bool_,
@@ -32,6 +31,7 @@ from livegrad.ir.types import (
     u32,
     u64,
 )
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.tensors.errors import DtypeError
 
 int8, int16, int32, int64 = i8, i16, i32, i64

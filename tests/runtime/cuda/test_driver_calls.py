@@ -11,7 +11,8 @@ import pytest
 
 import livegrad as lg
 from livegrad.diagnostics import CompileError
-from livegrad.ir.types import Dimension, Tensor, f32
+from livegrad.ir.dimension import Dimension
+from livegrad.ir.types import Tensor, f32
 from livegrad.live.blocks import block, captured_block, edit
 from livegrad.live.cuda.executable import CudaExecutable
 from livegrad.live.engine import Engine

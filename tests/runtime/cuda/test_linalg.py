@@ -16,7 +16,7 @@ from livegrad.ir.types import Tensor, f32, f64, scalar_of_dtype
 from livegrad.ops.decompositions import cholesky
 from livegrad.ops.solving import det, inv, solve, triangular_solve
 from livegrad.runtime.cuda.cuda_function import CudaFunction
-from livegrad.runtime.cuda.libraries import linalg_kernels
+from livegrad.runtime.cuda.libraries import device_linalg, linalg_kernels
 from livegrad.runtime.cuda.libraries.linalg_kernels import SLOTS, source_of
 from livegrad.runtime.cuda.nvrtc import compile_source
 from livegrad.runtime.reference import evaluate
@@ -89,8 +89,12 @@ def test_more_rows_than_registers_hold_are_factored_in_memory(driver, monkeypatc
 
 
 @needs_compiler
-def test_a_thread_has_several_rows_in_registers(driver):
-    check_on_the_device(*function_and_arguments("solve", "float64", 516, columns=1), "float64")
+@pytest.mark.parametrize(("size", "rows"), [(60, 1), (70, 2), (140, 4)])
+def test_a_thread_has_several_rows_in_registers(driver, monkeypatch, size, rows):
+    for module in (linalg_kernels, device_linalg):  # fewer threads, so that small matrices have more rows than threads
+        monkeypatch.setattr(module, "PANEL_THREADS", 64)
+    assert linalg_kernels.rows_per_thread(size, 8) == rows
+    check_on_the_device(*function_and_arguments("solve", "float64", size, columns=1), "float64")
 
 
 @needs_compiler

@@ -9,7 +9,8 @@ import pytest
 
 import livegrad as lg
 from livegrad.ir.function import trace
-from livegrad.ir.types import SCALARS, Tensor, bf16, f32, i32, scalar_of_dtype
+from livegrad.ir.types import Tensor, bf16, f32, i32, scalar_of_dtype
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.live.blocks import block, neighbour_block
 from livegrad.live.engine import Engine
 from livegrad.live.graph.composite import Composite

@@ -11,7 +11,8 @@ import re
 from string import Template
 
 from livegrad.codegen.c.dialect import Dialect
-from livegrad.ir.types import SCALARS, Scalar
+from livegrad.ir.types import Scalar
+from livegrad.ir.types.scalars import SCALARS
 
 _CALL = re.compile(r"\blg_([a-z0-9_]+)_([a-z]+\d+)\(")
 

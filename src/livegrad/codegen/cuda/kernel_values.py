@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from livegrad.codegen.c.dialect import CUDA
-from livegrad.ir.types import SCALARS, Scalar
+from livegrad.ir.types import Scalar
+from livegrad.ir.types.scalars import SCALARS
 
 _BARE = {"f16": "float", "bf16": "unsigned short", "c64": "unsigned long long", "c128": "ulonglong2"}
 # Integers that float32 cannot represent are converted by way of double, so that they are rounded once.

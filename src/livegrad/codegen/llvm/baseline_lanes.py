@@ -11,7 +11,8 @@ from livegrad.codegen.llvm.builder import lane_constants
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.registers import Register, llvm_type, pointer
 from livegrad.codegen.llvm.vector_math import math_function_name
-from livegrad.ir.types import SCALARS, Scalar, bool_, f16, i64, u8, u16
+from livegrad.ir.types import Scalar, bool_, f16, i64, u8, u16
+from livegrad.ir.types.scalars import SCALARS
 
 _REDUCE = "reduce_"
 _ADDRESS = Register("%address", pointer, 1)

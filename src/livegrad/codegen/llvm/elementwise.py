@@ -11,7 +11,8 @@ from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.registers import Register, llvm_type
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Node
-from livegrad.ir.types import SCALARS, Scalar, bf16, bool_, f32, i64, scalar_of, u32
+from livegrad.ir.types import Scalar, bf16, bool_, f32, i64, scalar_of, u32
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.ops.comparison import equal, greater, greater_equal, less, less_equal, not_equal
 from livegrad.ops.elementwise import add, sub
 

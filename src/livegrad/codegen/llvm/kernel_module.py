@@ -25,7 +25,8 @@ from livegrad.codegen.llvm.vector_math import MATH_FUNCTIONS, math_function_name
 from livegrad.ir.cached_property import cached_property
 from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.symbolic_size import SymbolicSize
-from livegrad.ir.types import SCALARS, i64
+from livegrad.ir.types import i64
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.schedule.loops.cost_model import FEWEST_LANES, byte_size
 from livegrad.schedule.loops.nest import LoopNest
 

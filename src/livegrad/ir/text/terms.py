@@ -13,7 +13,8 @@ from livegrad.diagnostics import LivegradError
 from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Attribute, Function, Key
 from livegrad.ir.text.lexing import Cursor, guess
-from livegrad.ir.types import SCALARS, Array, Matrix, Scalar, Struct, Tape, Tensor, Tuple, Type, Vector
+from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tape, Tensor, Tuple, Type, Vector
+from livegrad.ir.types.scalars import SCALARS
 
 _NUMBER = re.compile(
     r"-?(?:0x[0-9a-f]+|inf|nan(?:\(0x(?P<bits>[0-9a-f]{16})\))?|\d+(?P<point>\.\d*)?(?P<exponent>e[+-]?\d+)?)(?![\w.])",

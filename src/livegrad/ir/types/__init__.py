@@ -20,7 +20,6 @@ from livegrad.ir.types.queries import (
     with_scalar,
 )
 from livegrad.ir.types.scalars import (
-    SCALARS,
     Scalar,
     bf16,
     bool_,
@@ -41,7 +40,6 @@ from livegrad.ir.types.scalars import (
 )
 
 __all__ = [
-    "SCALARS",
     "UNIT",
     "Array",
     "Matrix",

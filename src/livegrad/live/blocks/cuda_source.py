@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from livegrad.diagnostics import TextOrigin, UsageError, caller_origin
-from livegrad.ir.types import SCALARS, Scalar, Tensor, Type
+from livegrad.ir.types import Scalar, Tensor, Type
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.live.blocks.source_files import KEEPS_RUNNING, stamp_of
 from livegrad.live.blocks.watch import follow
 from livegrad.live.engine import Engine

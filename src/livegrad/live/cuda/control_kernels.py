@@ -9,7 +9,8 @@ from typing import Any
 
 from livegrad.codegen.cuda.kernel_values import memory_type
 from livegrad.diagnostics import CompileError
-from livegrad.ir.types import SCALARS, Scalar
+from livegrad.ir.types import Scalar
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.runtime.cuda.cuda_graph import Launch
 from livegrad.runtime.cuda.modules import load_function
 

@@ -160,10 +160,10 @@ extern "C" __global__ void __launch_bounds__(256) subtract_product(const __grid_
 
 // The LU factors of the first columns (at most 32) of c, in place, with partial pivoting. b gets the pivot rows.
 // flag: a zero pivot is no failure. One thread block for each matrix.
-extern "C" __global__ void __launch_bounds__(512) pivot_columns(const __grid_constant__ Arguments a)
+extern "C" __global__ void __launch_bounds__(PANEL_THREADS) pivot_columns(const __grid_constant__ Arguments a)
 {
-    __shared__ alignas(16) number largest[512];
-    __shared__ alignas(16) long long rows[512];
+    __shared__ alignas(16) number largest[PANEL_THREADS];
+    __shared__ alignas(16) long long rows[PANEL_THREADS];
     __shared__ alignas(16) number upper[32];
     number* const c = a.c + blockIdx.x * a.c_matrix;
     long long* const pivots = (long long*)a.b + blockIdx.x * a.b_matrix;
@@ -172,14 +172,14 @@ extern "C" __global__ void __launch_bounds__(512) pivot_columns(const __grid_con
     {
         number best = -1;
         long long best_row = k;
-        for (long long i = k + t; i < a.rows; i += 512)
+        for (long long i = k + t; i < a.rows; i += PANEL_THREADS)
         {
             const number value = c[i * a.c_row + k], magnitude = value < 0 ? -value : value;
             if (magnitude > best) { best = magnitude; best_row = i; }
         }
         largest[t] = best; rows[t] = best_row;
         __syncthreads();
-        for (int half = 256; half > 0; half /= 2)
+        for (int half = PANEL_THREADS / 2; half > 0; half /= 2)
         {
             if (t < half && (largest[t + half] > largest[t]
                              || (largest[t + half] == largest[t] && rows[t + half] < rows[t])))
@@ -203,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(512) pivot_columns(const __grid_con
         }
         __syncthreads();
         const number divisor = upper[k];
-        for (long long i = k + 1 + t; i < a.rows; i += 512)
+        for (long long i = k + 1 + t; i < a.rows; i += PANEL_THREADS)
         {
             number* const row = c + i * a.c_row;
             const number factor = divisor == 0 ? (number)0 : row[k] / divisor;
@@ -215,10 +215,10 @@ extern "C" __global__ void __launch_bounds__(512) pivot_columns(const __grid_con
 }
 
 // Like pivot_columns for at most 8 columns, with ROWS_PER_THREAD rows of each thread in registers.
-extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_constant__ Arguments a)
+extern "C" __global__ void __launch_bounds__(PANEL_THREADS) pivot_panel(const __grid_constant__ Arguments a)
 {
-    __shared__ alignas(16) number largest[512];
-    __shared__ alignas(16) int rows[512];
+    __shared__ alignas(16) number largest[PANEL_THREADS];
+    __shared__ alignas(16) int rows[PANEL_THREADS];
     __shared__ alignas(16) number upper[8];
     __shared__ alignas(16) number lower[8];
     number* const c = a.c + blockIdx.x * a.c_matrix;
@@ -229,7 +229,8 @@ extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_const
     for (int i = 0; i < ROWS_PER_THREAD; ++i)
         #pragma unroll
         for (int j = 0; j < 8; ++j)
-            row[i][j] = t + i * 512 < a.rows && j < a.columns ? c[(t + i * 512) * a.c_row + j] : (number)0;
+            row[i][j] = t + i * PANEL_THREADS < a.rows && j < a.columns ? c[(t + i * PANEL_THREADS) * a.c_row + j]
+                                                                          : (number)0;
     #pragma unroll
     for (int k = 0; k < 8; ++k)
     {
@@ -240,9 +241,9 @@ extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_const
         for (int i = 0; i < ROWS_PER_THREAD; ++i)
         {
             const number magnitude = row[i][k] < 0 ? -row[i][k] : row[i][k];
-            if (t + i * 512 < k || t + i * 512 >= a.rows || !(magnitude > best)) continue;
+            if (t + i * PANEL_THREADS < k || t + i * PANEL_THREADS >= a.rows || !(magnitude > best)) continue;
             best = magnitude;
-            best_row = t + i * 512;
+            best_row = t + i * PANEL_THREADS;
         }
         largest[t] = best; rows[t] = best_row;
         __syncwarp();
@@ -259,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_const
         best = largest[0];
         int pivot = rows[0];
         #pragma unroll
-        for (int warp = 32; warp < 512; warp += 32)
+        for (int warp = 32; warp < PANEL_THREADS; warp += 32)
             if (largest[warp] > best || (largest[warp] == best && rows[warp] < pivot))
             {
                 best = largest[warp]; pivot = rows[warp];
@@ -269,8 +270,8 @@ extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_const
             #pragma unroll
             for (int j = 0; j < 8; ++j)
             {
-                if (t + i * 512 == pivot) upper[j] = row[i][j];
-                if (t + i * 512 == k) lower[j] = row[i][j];
+                if (t + i * PANEL_THREADS == pivot) upper[j] = row[i][j];
+                if (t + i * PANEL_THREADS == k) lower[j] = row[i][j];
             }
         if (t == 0)
         {
@@ -285,10 +286,10 @@ extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_const
             #pragma unroll
             for (int j = 0; j < 8; ++j)
             {
-                if (t + i * 512 == pivot) row[i][j] = lower[j];
-                if (t + i * 512 == k) row[i][j] = upper[j];
+                if (t + i * PANEL_THREADS == pivot) row[i][j] = lower[j];
+                if (t + i * PANEL_THREADS == k) row[i][j] = upper[j];
             }
-            if (t + i * 512 <= k) continue;
+            if (t + i * PANEL_THREADS <= k) continue;
             const number factor = divisor == 0 ? (number)0 : row[i][k] / divisor;
             row[i][k] = factor;
             #pragma unroll
@@ -299,7 +300,7 @@ extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_const
     for (int i = 0; i < ROWS_PER_THREAD; ++i)
         #pragma unroll
         for (int j = 0; j < 8; ++j)
-            if (t + i * 512 < a.rows && j < a.columns) c[(t + i * 512) * a.c_row + j] = row[i][j];
+            if (t + i * PANEL_THREADS < a.rows && j < a.columns) c[(t + i * PANEL_THREADS) * a.c_row + j] = row[i][j];
 }
 
 // Exchanges row k of c with the pivot row b[k] for each k, except in the `inner` columns from `flag` on.
@@ -357,6 +358,7 @@ def source_of(element: Scalar, size: int) -> str:
     macros = {
         "square_root": f"sqrt{suffix}",
         "natural_logarithm": f"log{suffix}",
+        "PANEL_THREADS": PANEL_THREADS,
         "ROWS_PER_THREAD": rows_per_thread(size, element.dtype.itemsize) or 1,
     }
     defines = "".join(f"#define {name} {text}\n" for name, text in macros.items())
