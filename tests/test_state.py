@@ -67,7 +67,7 @@ PROCESS_WIDE = {
     ),
     "extension points for users": (
         "implicit.nodes.node_types.NODE_TYPES implicit.nodes.node_types._BY_TAG ops.context._features "
-        "passes.batch.walk.RULES"
+        "passes.batch.walk.RULES tensors.pytrees._registered"
     ),
     "tables that are filled while the package is imported, and then stay": (
         "frontend.function.intrinsics.INTRINSICS frontend.function.intrinsics.SPECIAL_FORMS "

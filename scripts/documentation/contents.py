@@ -118,7 +118,10 @@ PAGES = (
                 "Derivatives",
                 tuple(f"{TENSOR}.{module}" for module in ("transforms", "custom_rules", "gradient_checks")),
             ),
-            Section("Compiling and batching", (f"{TENSOR}.jit", f"{TENSOR}.vmapping", f"{TENSOR}.pytrees")),
+            Section(
+                "Compiling and batching",
+                (f"{TENSOR}.jit", f"{TENSOR}.vmapping", f"{TENSOR}.pytrees", f"{TENSOR}.tree_functions"),
+            ),
             Section("Control flow", (f"{TENSOR}.control_flow",)),
             Section("Execution and caching", (f"{TENSOR}.execute", "livegrad.lazy.eviction")),
             Section("Files and other libraries", (f"{TENSOR}.storage", f"{TENSOR}.interop")),

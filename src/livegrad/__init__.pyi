@@ -137,7 +137,19 @@ from livegrad.tensors.transforms import (
     vjp,
 )
 from livegrad.tensors.pytrees import (
+    register_pytree,
+    static_field,
+)
+from livegrad.tensors.tree_functions import (
+    ravel_pytree,
+    tree_flatten,
+    tree_leaves,
     tree_map,
+    tree_map_with_path,
+    tree_reduce,
+    tree_structure,
+    tree_unflatten,
+    TreeStructure,
 )
 from livegrad.tensors.vmapping import (
     hessian,
@@ -516,7 +528,17 @@ __all__ = [
     "stop_gradient",
     "value_and_grad",
     "vjp",
+    "register_pytree",
+    "static_field",
+    "ravel_pytree",
+    "tree_flatten",
+    "tree_leaves",
     "tree_map",
+    "tree_map_with_path",
+    "tree_reduce",
+    "tree_structure",
+    "tree_unflatten",
+    "TreeStructure",
     "hessian",
     "jacfwd",
     "jacrev",

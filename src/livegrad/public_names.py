@@ -112,7 +112,10 @@ _EVERYDAY = {
     "livegrad.tensors.storage": "load save",
     "livegrad.tensors.trailing": "reduce_sum transpose",
     "livegrad.tensors.transforms": "checkpoint grad jvp stop_gradient value_and_grad vjp",
-    "livegrad.tensors.pytrees": "tree_map",
+    "livegrad.tensors.pytrees": "register_pytree static_field",
+    "livegrad.tensors.tree_functions": """
+        ravel_pytree tree_flatten tree_leaves tree_map tree_map_with_path tree_reduce tree_structure tree_unflatten
+        TreeStructure""",
     "livegrad.tensors.vmapping": "hessian jacfwd jacrev vmap",
     "livegrad.tensors.namespace": """
         __array_api_version__ __array_namespace_info__ abs acos acosh add all any arange argmax argmin argsort

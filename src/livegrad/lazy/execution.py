@@ -255,7 +255,7 @@ def _add_leaf_value(node: Node, work: _Work) -> None:
             where=caller_origin(),
             help="call livegrad functions instead of NumPy or `math` (lg.sin(x), not np.sin(x)), and lg.where, lg.cond "
             "or lg.while_loop instead of Python control flow; pass an argument whose value Python needs, such as a "
-            "size or an axis, as static: lg.jit(f, static_argnums=...)",
+            "size or an axis, as static: lg.jit(f, static_argnums=...), or lg.static_field() in a data class",
         )
 
 

@@ -31,7 +31,7 @@ from livegrad.tensors.declared import convert_declared_numbers
 from livegrad.tensors.dtypes import DEFAULT_FLOAT
 from livegrad.tensors.handle import Tensor, convert_number, wrap
 from livegrad.tensors.operands import require_integer
-from livegrad.tensors.pytrees import flatten, tree_map, unflatten
+from livegrad.tensors.pytrees import flatten, unflatten
 from livegrad.tensors.tracing import (
     Traced,
     close,
@@ -42,6 +42,7 @@ from livegrad.tensors.tracing import (
     name_of,
     placeholders,
 )
+from livegrad.tensors.tree_functions import tree_map
 from livegrad.tensors.weak_types import give_default_type, is_weak, make_strong, weak_numbers
 
 Arguments = int | Sequence[int]
@@ -206,7 +207,8 @@ def require_differentiable(node: Node, name: str) -> None:
             where=caller_origin(),
             expected="floats",
             found=str(element) if element is None else element.long_name,
-            help="write 1.0 for 1, convert it with lg.astype(x, lg.float32), or leave it out of argnums",
+            help="write 1.0 for 1, convert it with lg.astype(x, lg.float32), leave it out of argnums, "
+            "or make it a lg.static_field() of a data class",
         )
 
 

@@ -18,9 +18,10 @@ from livegrad.passes.widen_to_double import double_scalar, widen_to_double
 from livegrad.tensors.creation import asarray
 from livegrad.tensors.handle import Tensor, wrap
 from livegrad.tensors.operands import as_type, element_of
-from livegrad.tensors.pytrees import flatten, tree_map, unflatten
+from livegrad.tensors.pytrees import flatten, unflatten
 from livegrad.tensors.tracing import name_of, trace_call
 from livegrad.tensors.transforms import jvp, vjp
+from livegrad.tensors.tree_functions import tree_map
 
 
 def check_gradients(

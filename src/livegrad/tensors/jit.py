@@ -37,13 +37,12 @@ from livegrad.tensors.handle import Tensor, defer_array, is_traced, node_of, wra
 from livegrad.tensors.jit_entries import Entry, FastCall, make_fast_call, wrap_results
 from livegrad.tensors.jit_signatures import (
     SignatureTemplate,
-    StaticArgument,
     TracedSignature,
     find_static_parameters,
     replace_sizes,
     split_sizes,
 )
-from livegrad.tensors.pytrees import Structure, flatten, unflatten
+from livegrad.tensors.pytrees import Static, Structure, flatten, unflatten
 from livegrad.tensors.tracing import close, name_of, placeholders
 from livegrad.tensors.weak_types import weak_numbers
 
@@ -149,7 +148,7 @@ class Jitted:
                 parts.append(kind)
                 arrays.append(leaf)
             elif _is_static(leaf):
-                parts.append(StaticArgument(leaf))
+                parts.append(Static(leaf))
             else:
                 array = _to_native_layout(leaf)
                 parts.append((array.dtype, array.shape))
@@ -195,13 +194,8 @@ class Jitted:
         return result
 
     def _flatten_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
-        positional = tuple(
-            StaticArgument(arg) if index in self._static_positions else arg for index, arg in enumerate(args)
-        )
-        named = {
-            name: StaticArgument(kwargs[name]) if name in self._static_names else kwargs[name]
-            for name in sorted(kwargs)
-        }
+        positional = tuple(Static(arg) if index in self._static_positions else arg for index, arg in enumerate(args))
+        named = {name: Static(kwargs[name]) if name in self._static_names else kwargs[name] for name in sorted(kwargs)}
         return flatten((positional, named))
 
     def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
@@ -244,8 +238,7 @@ class Jitted:
         inputs = placeholders(types if vector is None else replace_sizes(types, iter(vector)))
         tensors = map(wrap, inputs)
         arguments = [
-            leaf.value if isinstance(leaf, StaticArgument) else leaf if _is_static(leaf) else next(tensors)
-            for leaf in leaves
+            leaf.value if isinstance(leaf, Static) else leaf if _is_static(leaf) else next(tensors) for leaf in leaves
         ]
         positional, named = unflatten(structure, arguments)
         with weak_numbers(node for node, leaf in zip(inputs, dynamic, strict=True) if leaf.__class__ in _NUMBERS):

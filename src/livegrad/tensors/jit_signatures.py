@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 from weakref import ref
 
-from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Function, Node
 from livegrad.ir.size_guards import SizeGuards
 from livegrad.ir.symbolic_size import SymbolicSize
@@ -83,44 +82,6 @@ class SignatureTemplate:
 
 def _size_for(guards: SizeGuards, sizes: Sequence[int], size: SymbolicSize) -> Any:
     return guards.evaluate(sizes, [size.terms])[0]
-
-
-class StaticArgument:
-    """A static argument: its value is part of the signature."""
-
-    __slots__ = ("key", "value")
-
-    def __init__(self, value: Any) -> None:
-        self.value = value.value if isinstance(value, StaticArgument) else value
-        self.key = _exact_key(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StaticArgument) and self.key == other.key
-
-    def __hash__(self) -> int:
-        try:
-            return hash(self.key)
-        except TypeError:
-            raise UsageError(
-                "an argument of a compiled function must be a tensor or hashable",
-                where=caller_origin(),
-                found=type(self.value).__name__,
-                help="pass tensors, numbers, or pytrees of them",
-            ) from None
-
-
-def _exact_key(value: Any) -> Any:
-    """Returns a key that is equal only for values that a trace cannot distinguish.
-
-    1, True and 1.0 have different keys, and so have 0.0 and -0.0.
-    """
-    if isinstance(value, tuple):
-        return value.__class__, tuple(map(_exact_key, value))
-    if isinstance(value, frozenset):
-        return value.__class__, frozenset(map(_exact_key, value))
-    if isinstance(value, float | complex):
-        return value.__class__, repr(value)
-    return value.__class__, value
 
 
 def find_static_parameters(

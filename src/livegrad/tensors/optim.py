@@ -20,9 +20,10 @@ from livegrad.tensors.dtypes import DEFAULT_FLOAT
 from livegrad.tensors.errors import ShapeError
 from livegrad.tensors.handle import Tensor
 from livegrad.tensors.jit import jit
-from livegrad.tensors.pytrees import flatten, tree_map, unflatten
+from livegrad.tensors.pytrees import flatten, unflatten
 from livegrad.tensors.transcendental import expm1, sqrt
 from livegrad.tensors.transforms import value_and_grad
+from livegrad.tensors.tree_functions import tree_map
 
 __all__ = ["LBFGS", "SGD", "Adam", "Minimum", "Optimizer", "minimize"]
 

@@ -19,6 +19,7 @@ from livegrad.diagnostics import UsageError, caller_origin, file_error
 from livegrad.ir.types import scalar_of_dtype
 from livegrad.runtime.atomic_files import AtomicFile
 from livegrad.tensors.handle import Tensor, wrap_array
+from livegrad.tensors.pytrees import data_children, flatten, is_leaf, paths, show_path, unflatten
 
 _LAYOUT = "layout.json"
 _PLAIN = (bool, int, float, str, type(None))
@@ -44,10 +45,10 @@ _DAMAGE = (
 
 
 def save(path: str | os.PathLike[str], tree: Any) -> None:
-    """Writes a pytree of dicts, lists, tuples, tensors and numbers to an npz file. Existing files are replaced
-    atomically.
+    """Writes a pytree of tensors, numbers and strings to an npz file. Existing files are replaced atomically.
 
-    Values are written, not graphs: a loaded tensor is plain data.
+    Values are written, not graphs: a loaded tensor is plain data. Data classes, named tuples and registered classes are
+    written without their class and their static fields; `load(path, like=...)` returns such objects.
 
     >>> import livegrad as lg, tempfile, os
     >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
@@ -69,14 +70,24 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
         archive.writestr(_LAYOUT, json.dumps(layout))
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     """Loads a file written by `save`; any other npz file becomes a dict of tensors. No code in the file is executed.
+
+    The result consists of dicts, lists and tuples, or has the structure of the pytree `like`. The leaves of `like` must
+    have the same paths, shapes and types as those in the file.
 
     >>> import livegrad as lg, numpy as np, os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "data.npz")
     >>> np.savez(path, x=np.arange(3))
     >>> lg.load(path)
     {'x': Tensor([0, 1, 2], dtype=int64)}
+    >>> from typing import NamedTuple
+    >>> class Layer(NamedTuple):
+    ...     w: lg.Tensor
+    ...     b: lg.Tensor
+    >>> lg.save(path, Layer(lg.ones(2), lg.zeros(1)))
+    >>> lg.load(path, like=Layer(lg.zeros(2), lg.zeros(1)))
+    Layer(w=Tensor([1., 1.], dtype=float32), b=Tensor([0.], dtype=float32))
     """
     try:
         opened = open(path, "rb")  # noqa: SIM115
@@ -88,13 +99,14 @@ def load(path: str | os.PathLike[str]) -> Any:
                 names = archive.namelist()
                 tensors = {name.removesuffix(".npy"): _read(archive, name) for name in names if name != _LAYOUT}
                 layout = json.loads(archive.read(_LAYOUT)) if _LAYOUT in names else None
-            return tensors if layout is None else _rebuild(layout, tensors)
+            tree = tensors if layout is None else _rebuild(layout, tensors)
         except _DAMAGE as error:
             raise UsageError(
                 f"{os.fspath(path)} is not an npz file of tensors",
                 where=caller_origin(),
                 found=f"{type(error).__name__}: {error}",
             ) from None
+    return tree if like is None else _fill(like, tree, os.fspath(path))
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -116,6 +128,12 @@ def _describe(tree: Any, name: str, arrays: dict[str, Any]) -> _Layout:
         return {"complex": [tree.real, tree.imag]}
     if kind in _PLAIN:
         return {"plain": tree}
+    if not is_leaf(tree):
+        names, children = data_children(tree)
+        parts = [
+            _describe(child, _join_name(name, str(part)), arrays) for part, child in zip(names, children, strict=True)
+        ]
+        return {"dict": list(zip(names, parts, strict=True))} if isinstance(names, tuple) else {"list": parts}
     raise UsageError(
         "cannot save this value",
         where=caller_origin(),
@@ -136,6 +154,33 @@ def _free_label(name: str, arrays: dict[str, Any]) -> str:
     while label in arrays:
         label, suffix = f"{base}~{suffix}", suffix + 1
     return label
+
+
+# --- the structure of another pytree ---------------------------------------------------------------------------------
+
+
+def _fill(like: Any, tree: Any, path: str) -> Any:
+    """Returns a pytree with the structure of `like` and the values of a loaded pytree."""
+    leaves, structure = flatten(like)
+    loaded_leaves, loaded_structure = flatten(tree)
+    values = dict(zip(paths(loaded_structure), loaded_leaves, strict=True))
+    wanted = dict(zip(paths(structure), leaves, strict=True))
+    for name in (*wanted, *values):
+        if name not in values or name not in wanted:
+            where = "the file" if name in wanted else "`like`"
+            raise UsageError(f"{path}: {where} has no {show_path(name)}", where=caller_origin())
+        if _kind_of(values[name]) != _kind_of(wanted[name]):
+            raise UsageError(
+                f"{path}: {show_path(name)} differs from `like`",
+                where=caller_origin(),
+                expected=_kind_of(wanted[name]),
+                found=_kind_of(values[name]),
+            )
+    return unflatten(structure, [values[name] for name in wanted])
+
+
+def _kind_of(leaf: Any) -> str:
+    return f"{leaf.dtype} of shape {leaf.shape}" if isinstance(leaf, Tensor) else type(leaf).__name__
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

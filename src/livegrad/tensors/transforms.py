@@ -32,13 +32,14 @@ from livegrad.tensors.differentiated_call import (
     require_types,
 )
 from livegrad.tensors.handle import Tensor, node_of, wrap
-from livegrad.tensors.pytrees import flatten, tree_map, unflatten
+from livegrad.tensors.pytrees import flatten, unflatten
 from livegrad.tensors.tracing import (
     flatten_arguments,
     name_of,
     require_callable,
     trace_call,
 )
+from livegrad.tensors.tree_functions import tree_map
 from livegrad.tensors.weak_types import make_strong
 
 GradientBlock = TypeVar("GradientBlock", covariant=True)

@@ -23,9 +23,10 @@ from livegrad.tensors.grids import eye
 from livegrad.tensors.handle import ShapeError, Tensor, node_of, wrap
 from livegrad.tensors.holomorphic import check_complex_linear, is_complex, may_conjugate, require_complex
 from livegrad.tensors.manipulation import moveaxis, reshape
-from livegrad.tensors.pytrees import Structure, dict_keys, flatten, tree_map, unflatten
+from livegrad.tensors.pytrees import Structure, dict_keys, flatten, unflatten
 from livegrad.tensors.tracing import flatten_arguments, is_weak_float, name_of, require_callable, trace_call
 from livegrad.tensors.transforms import dispatch_transform, grad, jvp, vjp
+from livegrad.tensors.tree_functions import tree_map
 
 Axes = int | None | Sequence[Any] | dict[str, Any]
 
