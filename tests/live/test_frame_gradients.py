@@ -231,3 +231,37 @@ def test_integers_and_library_calls_have_no_gradient():
     engine.step()
     with pytest.raises(lg.LivegradError, match=r"no derivative with respect to `block\.n`"):
         lg.grad(engine, of=block, by=[block["n"]], frames=1).read()
+
+
+def test_states_that_were_set_start_from_their_new_values():
+    engine = lg.Engine()
+    x = engine.add(lg.State("x", 1.0))
+    grow = engine.add(lg.block(lambda x, rate=2.0: x * rate, name="grow"))
+    engine.connect(x, grow["x"])
+    engine.connect(grow, x["next"])
+    engine.step()
+    gradient = lg.grad(engine, of=grow, by=[grow["rate"]], frames=2)
+    assert float(gradient.value()) == 8.0
+    engine.set(x, 5.0)
+    assert float(gradient.value()) == 20.0
+    assert float(gradient.read()[grow["rate"]]) == 20.0
+    engine.step()
+    engine.step()
+    assert float(engine.read(grow)) == 20.0
+
+
+def test_blocks_with_symbolic_sizes_are_differentiated():
+    engine = lg.Engine()
+    points = engine.add(lg.block(lambda a=0.5: lg.linspace(0.0, 1.0, 5) * a, name="points"))
+    body = lg.ir.map_over(lg.ir.trace(lambda x, gain: x * x * gain, lg.f32, lg.f32), [True, False])
+    field = engine.add(lg.block(body, name="field", inputs=("x", "gain")))
+    engine.connect(points, field["x"])
+    engine.set(field["gain"], 3.0)
+    total = engine.add(lg.block(lambda y: lg.sum(y), name="total"))
+    engine.connect(field, total["y"])
+    engine.step()
+    gradient = lg.grad(engine, of=total, by=[points["a"], field["gain"]], frames=1)
+    slopes = gradient.read()
+    squares = float(np.sum(np.linspace(0.0, 1.0, 5) ** 2))
+    assert float(slopes[points["a"]]) == pytest.approx(2 * 0.5 * 3.0 * squares, rel=1e-5)
+    assert float(slopes[field["gain"]]) == pytest.approx(0.25 * squares, rel=1e-5)

@@ -55,6 +55,7 @@ class TestPage:
         self.history: Json = {}
         self.part: Json = {}
         self.steepness = 0.0
+        self.tuning: Json = {}
         self.messages: list[Json] = []
         self._next_id = 0
         self.send({"type": "hello", "protocol": 1, "build": studio._server._bundle.build})
@@ -102,6 +103,7 @@ class TestPage:
         self.history = message.get("history", self.history)
         self.part = message.get("part", self.part)
         self.steepness = message.get("steepness", self.steepness)
+        self.tuning = message.get("tuning", self.tuning)
         if self.acknowledges:
             self.send({"type": "ack"})
 

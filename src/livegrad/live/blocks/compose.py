@@ -32,6 +32,7 @@ from livegrad.ops.conversion import cast
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast
 from livegrad.ops.rules import zero
+from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.tensors import namespace as xp
 from livegrad.tensors.handle import Tensor as Handle
@@ -79,18 +80,13 @@ class Composition:
         if isinstance(specialized.function, CudaKernel):
             what = f"`{node.key}` is a CUDA kernel, which has no derivative"
             raise GraphError(what, help="write a block for its gradient")
-        if specialized.sizes:
-            raise GraphError(
-                f"`{node.key}` has symbolic sizes",
-                help="regions are differentiated only at fixed sizes: omit the symbolic sizes",
-            )
-        types = specialized.function.parameter_types
+        # The arguments have known sizes, and loops carry values of one size.
+        function = bind_sizes(specialized.function, dict(specialized.sizes))
+        types = function.parameter_types
         feature_types = zip(specialized.features, types[len(values) :], strict=False)
         arguments = [*values.values(), *(self._feature_parameter(feature, type) for feature, type in feature_types)]
         arguments += [self._constant_parameter(array) for array in specialized.constants]
-        results = inline(
-            specialized.function, [_convert(value, type) for value, type in zip(arguments, types, strict=True)]
-        )
+        results = inline(function, [_convert(value, type) for value, type in zip(arguments, types, strict=True)])
         return {name: _as_tensor(value) for name, value in zip(node.outputs, results, strict=True)}
 
     def _feature_parameter(self, feature: FeatureLevel, type: Type) -> Node:

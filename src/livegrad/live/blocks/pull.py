@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
@@ -13,14 +13,11 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
+from livegrad.live.blocks.least_squares import Box, minimise
 from livegrad.live.blocks.rollout import FrameGradient, frame_gradient
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, Pin
 from livegrad.live.graph.sources import Numbers, Setting
-
-_LARGEST_DAMPING = 1e12
-_TINY = 1e-8  # of a value: a shorter step changes nothing that float32 can show
-_FLOOR = 1e-12  # of the damping of an input without influence, relative to the most influential one
 
 
 @dataclass(frozen=True)
@@ -83,14 +80,14 @@ def pull(
     with engine.graph.editing():
         inputs = _Inputs(moving, bounds or {})
     problem = _Problem(gradient, inputs, to)
-    fit = _minimise(problem.residual, problem.jacobian, inputs, damping, steps)
+    fit = minimise(problem.residual, problem.jacobian, inputs.box, damping, steps)
     values = inputs.values(fit.point)
     if fit.after < fit.before:
         with engine.history.gesture(label):
             for pin, value in values.items():
                 engine.set(pin, value)
     else:
-        values = inputs.values(inputs.start)
+        values = inputs.values(inputs.box.start)
     return PullResult(values, fit.before, fit.after, fit.steps, fit.converged)
 
 
@@ -107,11 +104,11 @@ class _Inputs:
     def __init__(self, pins: Sequence[Pin], bounds: Mapping[Pin, tuple[float, float]]) -> None:
         self.pins, self.settings = list(pins), [_setting_of(pin) for pin in pins]
         self._starts = [np.asarray(setting.value, np.float64) for setting in self.settings]
-        self.start = np.concatenate([start.ravel() for start in self._starts])
+        start = np.concatenate([start.ravel() for start in self._starts])
         ranges = [_bounds_of(pin, bounds) for pin in pins]
         sizes = [start.size for start in self._starts]
-        self.low = np.repeat([low for low, _ in ranges], sizes)
-        self.high = np.repeat([high for _, high in ranges], sizes)
+        low, high = (np.repeat([pair[end] for pair in ranges], sizes) for end in (0, 1))
+        self.box = Box(start, low, high)
 
     def split(self, vector: Numbers) -> dict[Pin, Numbers]:
         """The part of each pin."""
@@ -168,7 +165,7 @@ class _Problem:
             raise UsageError(what, where=caller_origin(), expected=expected, found=shown(to)) from None
 
     def _changes(self, point: Numbers) -> dict[Pin, Numbers]:
-        return self._inputs.split(point - self._inputs.start)
+        return self._inputs.split(point - self._inputs.box.start)
 
     def residual(self, point: Numbers) -> Numbers:
         return self._gradient.value(self._changes(point)).astype(np.float64).ravel() - self._wanted
@@ -181,61 +178,3 @@ class _Problem:
             return np.array([np.concatenate([np.ravel(part) for part in row.values()]) for row in rows], np.float64)
         columns = (self._gradient.tangent(self._inputs.split(unit), changes) for unit in np.eye(count))
         return np.array([column.ravel() for column in columns], np.float64).T
-
-
-@dataclass(frozen=True)
-class _Fit:
-    point: Numbers
-    before: float
-    after: float
-    steps: int
-    converged: bool
-
-
-def _minimise(
-    residual: Callable[[Numbers], Numbers],
-    jacobian: Callable[[Numbers], Numbers],
-    inputs: _Inputs,
-    damping: float,
-    steps: int,
-) -> _Fit:
-    """Levenberg–Marquardt with Marquardt's scaling, projected to the bounds.
-
-    An input that is at a bound and would leave it does not take part in a step.
-    """
-    low, high = inputs.low, inputs.high
-    before = _length(residual(inputs.start))
-    point = np.clip(inputs.start, low, high)
-    values = residual(point)
-    distance, converged, taken = _length(values), False, 0
-    while taken < steps and not converged and isfinite(distance):
-        slopes = jacobian(point)
-        descent = -(slopes.T @ values)
-        free = ~(((point <= low) & (descent < 0)) | ((point >= high) & (descent > 0)))
-        curvature = slopes[:, free].T @ slopes[:, free]
-        scale = np.diag(curvature).copy()
-        if not free.any() or not scale.max(initial=0.0) > 0.0 or not np.isfinite(slopes).all():
-            converged = bool(np.isfinite(slopes).all())
-            break
-        scale = np.maximum(scale, _FLOOR * scale.max())
-        while True:
-            step = np.zeros_like(point)
-            step[free] = np.linalg.solve(curvature + np.diag(damping * scale), descent[free])
-            candidate = np.clip(point + step, low, high)
-            tried = residual(candidate)
-            shorter = _length(tried)
-            is_tiny = bool((np.abs(candidate - point) <= _TINY * np.abs(candidate) + 1e-14).all())
-            if shorter < distance:
-                converged = is_tiny or distance - shorter <= 1e-9 * distance
-                point, values, distance = candidate, tried, shorter
-                damping, taken = max(damping / 5.0, 1e-15), taken + 1
-                break
-            damping *= 4.0
-            if is_tiny or damping > _LARGEST_DAMPING:
-                converged = True  # no step, however short, comes closer
-                break
-    return _Fit(point, before, distance, taken, converged or distance == 0.0)
-
-
-def _length(values: Numbers) -> float:
-    return float(np.linalg.norm(values)) if np.isfinite(values).all() else inf

@@ -18,7 +18,7 @@ from livegrad.ir.function import inline, make_function
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, i64, is_differentiable
 from livegrad.live.blocks.compose import Composition
-from livegrad.live.compile.flatten import PinResolver
+from livegrad.live.compile.flatten import PinResolver, find_keys
 from livegrad.live.compile.graph_compiler import Compilation
 from livegrad.live.compile.network import NetworkNode, OutputRef, Ref, RootRef, inputs_of
 from livegrad.live.compile.propagate import input_type_of, tensor_of
@@ -61,7 +61,8 @@ class Rollout:
         executable = engine._runtime.executable
         assert executable is not None
         buffers = {state.key: state.value for state in executable.plan.states}
-        states = [executable.read(buffers[key]) for key in self.states]
+        waiting = _waiting_states(engine)
+        states = [waiting[key] if key in waiting else executable.read(buffers[key]) for key in self.states]
         roots = [_value_of_root(pin, input_type) for pin, input_type in self.roots]
         features = [engine.features.get(feature) for feature in self.features]
         for feature, value in zip(self.features, features, strict=True):
@@ -95,6 +96,13 @@ class Rollout:
     def _active(self) -> tuple[bool, ...]:
         count = len(self.change_types)
         return tuple(1 <= position <= count for position in range(len(self.function.parameters)))
+
+
+def _waiting_states(engine: Engine) -> dict[str, Numbers]:
+    """The values that states take in the next frame because they were set, by key."""
+    journal = engine.graph.journal
+    subjects = [entry.subject for entry in (*journal.applying, *journal.entries) if entry.kind == "state"]
+    return {key: subject.value for subject in subjects for key in find_keys(engine.graph, subject.state)}
 
 
 def _value_of_root(pin: Pin, input_type: InputType) -> Numbers:
@@ -281,6 +289,14 @@ class FrameGradient:
 
     def __repr__(self) -> str:
         return f"<gradient of {self.of} by {', '.join(map(str, self.by))} through {self.frames} frames>"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the output."""
+        with self.engine._runtime.lock, self.engine.graph.editing():
+            (type,) = self._rollout().function.result_types
+        assert isinstance(type, Tensor)
+        return type.shape  # type: ignore[return-value]
 
     def value(self, changes: Mapping[Pin, Any] | None = None) -> Numbers:
         """The output in the last frame, if inputs change by these amounts."""

@@ -65,6 +65,8 @@ class EngineThread:
             match message.get("ops"):
                 case [{"op": "set", "pin": [str() as block, str() as pin]}] if "id" not in message:
                     key = page.id, block, pin
+        elif message.get("type") == "pull" and message.get("do") == "move" and "id" not in message:
+            key = page.id, "pull"
         self.mailbox.put(Arrival(page, message), key)
 
     def leave(self, page: Page) -> None:
@@ -99,6 +101,7 @@ class EngineThread:
         if message is None:
             self._pages = [other for other in self._pages if other is not page]
             if self.session is not None:
+                self.session.tuner.leave(page)
                 self.session.gestures.end(page)
             return
         try:
@@ -194,6 +197,7 @@ class EngineThread:
     def _travel(self, page: Page, direction: Literal["undo", "redo"]) -> Json:
         require(page.permission, Permission.EDIT)
         session = self._require_session()
+        session.tuner.follow_travel()
         session.gestures.end()
         history = session.engine.history
         return {"label": history.undo() if direction == "undo" else history.redo()}
@@ -211,6 +215,22 @@ class EngineThread:
 
     def _subscribe(self, page: Page, message: Json) -> None:
         subscribe(page, message)
+
+    def _choose_target(self, page: Page, message: Json) -> None:
+        require(page.permission, Permission.TUNE)
+        self._require_session().tuner.choose(page, message)
+
+    def _pin(self, page: Page, message: Json) -> None:
+        require(page.permission, Permission.TUNE)
+        self._require_session().tuner.pin(page, message)
+
+    def _pull(self, page: Page, message: Json) -> None:
+        require(page.permission, Permission.TUNE)
+        self._require_session().tuner.pull(page, message)
+
+    def _fit(self, page: Page, message: Json) -> None:
+        require(page.permission, Permission.TUNE)
+        self._require_session().tuner.fit(page, message)
 
     def _open_example(self, page: Page, message: Json) -> None:
         require(page.permission, Permission.EDIT)
@@ -268,4 +288,8 @@ _HANDLERS: dict[str, Callable[[EngineThread, Page, Json], Json | None]] = {
     "open": EngineThread._open_example,
     "trust": EngineThread._trust,
     "leave": EngineThread._leave_engine,
+    "target": EngineThread._choose_target,
+    "pin": EngineThread._pin,
+    "pull": EngineThread._pull,
+    "fit": EngineThread._fit,
 }

@@ -44,6 +44,7 @@ class Page:
     frame: Json | None = None  # what happened since the last update
     part_version: int = 0  # of the shader that it has; 0: none
     part_steepness: float = 0.0  # the bound that it has
+    tuning_version: int = -1  # of slopes and fits that it has
     history: Json | None = None  # what undo and redo would do, as the page knows it
 
     def tell(self, message: Json) -> None:
@@ -72,14 +73,14 @@ class Page:
         self.operations.clear()
         self.versions.clear()
         self.views.clear()
-        self.history, self.part_version, self.part_steepness = None, 0, 0.0
+        self.history, self.part_version, self.part_steepness, self.tuning_version = None, 0, 0.0, -1
         self.frame, self.is_unacknowledged, self.wanted, self.inspected = None, False, frozenset(), None
 
-    def take_update(self, values: Json, history: Json, part: Json) -> Json | None:
+    def take_update(self, values: Json, history: Json, news: Json) -> Json | None:
         """The next update, or None if there is nothing to tell."""
-        if not self.operations and self.frame is None and not values and history == self.history and not part:
+        if not self.operations and self.frame is None and not values and history == self.history and not news:
             return None
-        update: Json = {"type": "update", "ops": list(self.operations.values()), "values": values} | part
+        update: Json = {"type": "update", "ops": list(self.operations.values()), "values": values} | news
         if history != self.history:
             update["history"] = self.history = history
         if self.frame is not None:

@@ -12,7 +12,6 @@ import operator
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from livegrad.live.graph.block_graph import Edge, Source
 from livegrad.live.graph.sources import Setting
 from livegrad.tools.studio.controls import control_of
 from livegrad.tools.studio.frames import describe_error
-from livegrad.tools.studio.scenes import PartField
+from livegrad.tools.studio.scenes import PartField, part_with_values
 from livegrad.tools.studio.values import Json
 
 _NOTHING: Json = {"shader": None, "problem": None}
@@ -130,17 +129,10 @@ def _is_settable(value: Any) -> bool:
     return array.ndim <= 1 and 0 < array.size <= _MAX_NUMBERS and array.dtype.kind in "biuf"
 
 
-def _with_values(part: Part, values: dict[str, Any]) -> Part:
-    changed = part.with_parameters(**{name: value for name, value in values.items() if name in part.parameter_names})
-    count = len(part.parameter_names)
-    tables = [values.get(name, table) for name, table in zip(part.table_names, part.arguments[count:], strict=True)]
-    return replace(changed, arguments=(*changed.arguments[:count], *tables))
-
-
 def _bound(part: Part, values: dict[str, Any]) -> float:
     """A bound of the gradient for these values; 0 if the field has none, such as for numbers that are not finite."""
     try:
-        return float(steepness(_with_values(part, values)))
+        return float(steepness(part_with_values(part, values)))
     except LivegradError:
         return 0.0  # the block itself shows the error
     except Exception:
@@ -151,7 +143,7 @@ def _bound(part: Part, values: dict[str, Any]) -> float:
 def _describe_shader(part: Part, values: dict[str, Any], ranges: dict[str, tuple[float, float]]) -> Json:
     """The shader of a part with these values, or the problem."""
     try:
-        shader = viewport_shader(_with_values(part, values), ranges=ranges)
+        shader = viewport_shader(part_with_values(part, values), ranges=ranges)
         return {"shader": shader.to_json(), "problem": None}
     except LivegradError as error:
         return {"shader": None, "problem": describe_error(error)}

@@ -5,7 +5,8 @@ Built by `sections.py`, the gallery and `subjects.py`; the engine thread opens i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from livegrad.implicit.bodies.part import Part
 from livegrad.live.engine import Engine
@@ -26,3 +27,11 @@ class Scene:
 
     engine: Engine
     field: PartField | None = None
+
+
+def part_with_values(part: Part, values: dict[str, Any]) -> Part:
+    """A part with other values of its parameters and tables; those that are missing stay."""
+    changed = part.with_parameters(**{name: value for name, value in values.items() if name in part.parameter_names})
+    count = len(part.parameter_names)
+    tables = [values.get(name, table) for name, table in zip(part.table_names, part.arguments[count:], strict=True)]
+    return replace(changed, arguments=(*changed.arguments[:count], *tables))

@@ -27,6 +27,7 @@ from livegrad.tools.studio.page import Page, View
 from livegrad.tools.studio.part_view import PartView
 from livegrad.tools.studio.pictures import is_picture, picture_message
 from livegrad.tools.studio.scenes import Scene
+from livegrad.tools.studio.tuning.tuner import Tuner
 from livegrad.tools.studio.values import Json, summarize
 
 _TIME = parse_feature("animation_time")
@@ -61,12 +62,14 @@ class Session:
         engine.profiling = "block"
         self._described = self._describe()
         self.part_view = None if scene.field is None else PartView(engine, scene.field, wake)
+        self.tuner = Tuner(engine, self.edits, self.gestures, scene.field, wake)
         self._follow_part()
         self._stop_listening = engine.listen(self)
         self.clock.play(drives and any(isinstance(block, State) for block in engine.graph.blocks.values()))
 
     def close(self) -> None:
         """Stops following the engine, which goes on."""
+        self.tuner.close()
         self.gestures.end()
         if self.part_view is not None:
             self.part_view.close()
@@ -98,6 +101,7 @@ class Session:
             self._follow_part()
         if self.part_view is not None:
             self.part_view.update()
+        self.tuner.update()
         for page in pages:
             page.change(operations)
         if self.drives:
@@ -110,7 +114,7 @@ class Session:
 
     def seconds_until_due(self, pages: Iterable[Page]) -> float | None:
         """How long the thread may wait for messages."""
-        times = [self.clock.seconds_until_due() if self.drives else None]
+        times = [self.clock.seconds_until_due() if self.drives else None, self.tuner.seconds_until_due()]
         if self._edited or (self._needs_frame and self.drives):
             times.append(max(0.0, self._update_due - perf_counter()) if self._last_frame.updating else 0.0)
         if any(self._has_values_for(page) for page in pages):
@@ -123,6 +127,7 @@ class Session:
         if not edits:
             return []
         self._needs_frame |= any(edit not in _APPEARANCE for edit, _ in edits)
+        self.tuner.follow_edits(is_structural=any(edit not in (*_SETTINGS, *_APPEARANCE) for edit, _ in edits))
         for edit, arguments in edits:
             if edit in ("state", "reset"):
                 state = arguments[0]
@@ -198,6 +203,7 @@ class Session:
         described = describe_frame(frame, self.describer)
         changed: set[Block] = {block for id in described["ran"] if isinstance(block := self.describer.find(id), Block)}
         if changed:
+            self.tuner.follow_frame()
             changed |= {block for block in self.describer.block_by_key.values() if isinstance(block, State)}
         for block in changed:
             self._touch(block)
@@ -250,7 +256,7 @@ class Session:
             return
         values = self._values_for(page)
         history = self._history()
-        update = page.take_update(values, history, self._part_news(page))
+        update = page.take_update(values, history, self._part_news(page) | self._tuning_news(page))
         if update is None:
             return
         if page.inspected is not None:
@@ -269,6 +275,13 @@ class Session:
         if view is not None and view.steepness not in (0.0, page.part_steepness):
             news["steepness"] = page.part_steepness = view.steepness
         return news
+
+    def _tuning_news(self, page: Page) -> Json:
+        """Slopes, pulls and fits, if they have changed since the page last saw them."""
+        if page.tuning_version == self.tuner.version:
+            return {}
+        page.tuning_version = self.tuner.version
+        return {"tuning": self.tuner.describe()}
 
     def _has_values_for(self, page: Page) -> bool:
         return not page.is_unacknowledged and next(self._outdated(page), None) is not None
