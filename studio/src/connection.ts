@@ -1,5 +1,5 @@
 // The socket to the server: opens it with the token, opens it again when it breaks, and pairs requests with answers.
-import type { PictureHeader, Problem, ServerMessage } from "./protocol.ts";
+import type { BinaryHeader, Problem, ServerMessage } from "./protocol.ts";
 
 const PROTOCOL = "livegrad.studio.1";
 const SHORTEST_WAIT = 250;
@@ -15,7 +15,7 @@ export interface Receiver {
   opened(): void;
   lost(): void;
   message(message: ServerMessage): void;
-  picture(header: PictureHeader, pixels: Uint8Array<ArrayBuffer>): void;
+  binary(header: BinaryHeader, payload: Uint8Array<ArrayBuffer>): void;
 }
 
 type Answer = { resolve: (value: Record<string, unknown>) => void; reject: (error: Error) => void };
@@ -72,8 +72,8 @@ export class Connection {
   private receive(data: string | ArrayBuffer): void {
     if (typeof data !== "string") {
       const length = new DataView(data).getUint32(0, true);
-      const header = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 4, length))) as PictureHeader;
-      this.receiver.picture(header, new Uint8Array(data, 4 + length));
+      const header = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 4, length))) as BinaryHeader;
+      this.receiver.binary(header, new Uint8Array(data, 4 + length));
       return;
     }
     const message = JSON.parse(data) as ServerMessage;

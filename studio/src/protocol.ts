@@ -117,6 +117,33 @@ export interface Example {
 
 export type Permission = "view" | "tune" | "edit" | "code";
 
+export type ViewKind = "picture" | "plot" | "table" | "mesh";
+
+/** New points of a plot over frames, or the curve of an array over its index, which has every `step`-th number. */
+export interface PlotMessage {
+  type: "plot";
+  view: string;
+  frame: number;
+  shape: number[];
+  frames?: number[];
+  values?: (number | null)[][];
+  curve?: (number | null)[];
+  step?: number;
+}
+
+/** A window of an array whose first row and column are `at`. */
+export interface TableMessage {
+  type: "table";
+  view: string;
+  frame: number;
+  shape: number[];
+  dtype: string;
+  rows: number;
+  columns: number;
+  at: [number, number];
+  cells: Numeric[];
+}
+
 export type ServerMessage =
   | { type: "welcome"; page: number; permission: Permission; catalogue: CatalogueEntry[]; gallery: Example[] }
   | { type: "gallery"; untrusted: { name: string; functions: Record<string, string> } | null }
@@ -141,6 +168,8 @@ export type ServerMessage =
       part?: Part;
       steepness?: number; // the bound of the gradient of the part, for its present numbers
     }
+  | PlotMessage
+  | TableMessage
   | ({ type: "clock" } & ClockState)
   | { type: "stopped"; error: Problem }
   | ({ type: "done"; id: number } & Record<string, unknown>)
@@ -154,6 +183,24 @@ export interface PictureHeader {
   height: number;
   format: "rgba" | "jpeg";
 }
+
+export interface MeshHeader {
+  type: "mesh";
+  view: string;
+  frame: number;
+  vertices: number;
+  triangles: number;
+}
+
+/** A file that the page asked for, to download. */
+export interface FileHeader {
+  type: "file";
+  id: number;
+  name: string;
+  media: string;
+}
+
+export type BinaryHeader = PictureHeader | MeshHeader | FileHeader;
 
 export function isBlock(entry: Block | GraphEntry): entry is Block {
   return "inputs" in entry;

@@ -1,5 +1,5 @@
-// What the page shows besides the graph: flashes of updates, views and their pictures; and what it sends.
-import type { PictureHeader } from "./protocol.ts";
+// What the page shows besides the graph: flashes of updates and views; and what it sends.
+import type { ViewKind } from "./protocol.ts";
 
 export interface Flash {
   level: number;
@@ -9,12 +9,9 @@ export interface Flash {
 export interface View {
   block: string;
   output: string;
-}
-
-/** A picture that has arrived: decoded by `PictureView`. */
-export interface Shown {
-  header: PictureHeader;
-  pixels: Uint8Array<ArrayBuffer>;
+  kind: ViewKind;
+  at: [row: number, column: number]; // of a table
+  wide: boolean; // beside the graph
 }
 
 export type EditOperation = Record<string, unknown> & { op: string };

@@ -1,13 +1,16 @@
 // What the page knows: the graph as the server describes it, live values, problems, and what is selected here.
 import { SvelteMap, SvelteSet } from "svelte/reactivity";
 import { Connection, Rejection, type Receiver } from "./connection.ts";
+import { saveBlob } from "./downloads.ts";
 import { describeProblem } from "./problems.ts";
 import { isBlock } from "./protocol.ts";
 import type {
   Block, CatalogueEntry, Example, Frame, GraphEntry, History, Input, Numeric, Operation, Permission,
-  Part, PictureHeader, PinReference, Problem, ServerMessage, Summary,
+  BinaryHeader, Part, PinReference, Problem, ServerMessage, Summary,
 } from "./protocol.ts";
-import type { EditOperation, Flash, Shown, View } from "./shown.ts";
+import type { EditOperation, Flash, View } from "./shown.ts";
+import { kindsOf } from "./views/kinds.ts";
+import { ViewStore } from "./views/store.svelte.ts";
 
 const LEVELS: Permission[] = ["view", "tune", "edit", "code"];
 const SUBSCRIBE_DELAY = 60;
@@ -29,7 +32,6 @@ export class Studio implements Receiver {
   readonly values = new SvelteMap<string, Record<string, Summary | null>>();
   readonly flashes = new SvelteMap<string, Flash>();
   readonly times = new SvelteMap<string, number>();
-  readonly pictures = new SvelteMap<string, Shown>();
   readonly drafts = new SvelteMap<string, string>(); // edited text that the server has not taken, by block
   frame: Frame | null = $state.raw(null);
   error: Problem | null = $state.raw(null);
@@ -46,6 +48,7 @@ export class Studio implements Receiver {
   steepness = $state(0); // 0: that of the shader
   showsPart = $state(true);
   readonly views = new SvelteMap<string, View>();
+  readonly shows = new ViewStore(); // what has arrived for views
   readonly visible = new SvelteSet<string>(); // blocks on the screen
 
   private readonly socket: Connection;
@@ -123,6 +126,10 @@ export class Studio implements Receiver {
       case "update":
         this.takeUpdate(message);
         break;
+      case "plot":
+      case "table":
+        this.shows.take(message);
+        break;
       case "clock":
         if (this.frame) this.frame = { ...this.frame, playing: message.playing, time: message.time, rate: message.rate };
         break;
@@ -136,17 +143,19 @@ export class Studio implements Receiver {
     }
   }
 
-  picture(header: PictureHeader, pixels: Uint8Array<ArrayBuffer>): void {
-    this.pictures.set(header.view, { header, pixels });
+  binary(header: BinaryHeader, payload: Uint8Array<ArrayBuffer>): void {
+    if (header.type === "file") saveBlob(new Blob([payload], { type: header.media }), header.name);
+    else this.shows.takeBinary(header, payload);
   }
 
-  /** Says that a picture is on the screen, so that the next one may come. */
+  /** Says that a view is on the screen, so that the next one may come. */
   acknowledge(view: string): void {
     this.socket.send({ type: "ack", view });
   }
 
   private clear(): void {
-    for (const map of [this.blocks, this.graphs, this.values, this.flashes, this.times, this.pictures]) map.clear();
+    for (const map of [this.blocks, this.graphs, this.values, this.flashes, this.times]) map.clear();
+    this.shows.clear();
     this.held.clear();
     this.history = { undo: null, redo: null };
     this.frame = this.error = null;
@@ -243,13 +252,24 @@ export class Studio implements Receiver {
   // --- what the page shows ---
 
   openView(block: string, output: string): void {
-    this.views.set(`${block}.${output}`, { block, output });
+    const kind = kindsOf(this.values.get(block)?.[output])[0] ?? "table";
+    const name = `${block}.${output}`;
+    if (!this.views.has(name)) this.views.set(name, { block, output, kind, at: [0, 0], wide: false });
+    this.subscribe();
+  }
+
+  /** Shows a view as something else, elsewhere, or other rows of it. */
+  changeView(name: string, change: Partial<Pick<View, "kind" | "at" | "wide">>): void {
+    const view = this.views.get(name);
+    if (!view) return;
+    this.views.set(name, { ...view, ...change });
+    if (change.kind) this.shows.drop(name);
     this.subscribe();
   }
 
   closeView(name: string): void {
     this.views.delete(name);
-    this.pictures.delete(name);
+    this.shows.drop(name);
     this.subscribe();
   }
 
@@ -281,8 +301,9 @@ export class Studio implements Receiver {
       const blocks = new Set(this.visible);
       if (this.selected !== null) blocks.add(this.selected);
       for (const source of this.partSources()) blocks.add(source);
+      for (const { block } of this.views.values()) blocks.add(block);
       if (this.views.size === 0) for (const [id] of this.shownBlocks()) blocks.add(id);
-      const views = Object.fromEntries([...this.views].map(([name, view]) => [name, [view.block, view.output]]));
+      const views = Object.fromEntries([...this.views].map(([name, { block, output, kind, at }]) => [name, { pin: [block, output], kind, at }]));
       this.socket.send({ type: "subscribe", blocks: [...blocks], views, inspect: this.selected });
     }, SUBSCRIBE_DELAY);
   }
@@ -402,6 +423,16 @@ export class Studio implements Receiver {
 
   leave(): void {
     void this.ask({ type: "leave" });
+  }
+
+  /** Asks the server; null after telling why it refused. */
+  async request(message: Record<string, unknown>): Promise<Record<string, unknown> | null> {
+    try {
+      return await this.socket.request(message);
+    } catch (error) {
+      this.tellError(error);
+      return null;
+    }
   }
 
   private async ask(message: Record<string, unknown>): Promise<void> {

@@ -77,7 +77,7 @@ class TestPage:
             (length,) = struct.unpack_from("<I", data)
             message = json.loads(data[4 : 4 + length])
             self.pictures.append((message, data[4 + length :]))
-            if self.acknowledges:
+            if self.acknowledges and "view" in message:
                 self.send({"type": "ack", "view": message["view"]})
             return message
         message = json.loads(data)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import http.server
-import os
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,70 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 import livegrad as lg
 from livegrad.tools.studio.gallery import EXAMPLES
 from livegrad.tools.studio.open_studio import Studio
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-TIMEOUT = 20_000.0  # milliseconds, of a test that hangs
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None and "LIVEGRAD_REQUIRE_BROWSER" not in os.environ, reason="no browser: apt-get install chromium"
-)
-expect.set_options(timeout=TIMEOUT)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    assert CHROMIUM is not None, "no browser: apt-get install chromium"
-    with sync_playwright() as playwright:
-        rules = "--host-resolver-rules=MAP evil.test 127.0.0.1"
-        shaders = "--enable-unsafe-swiftshader"  # WebGL without a GPU
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", rules, shaders])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def errors() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def open_page(browser: Browser, errors: list[str]) -> Iterator[Any]:
-    """Opens pages, and fails if one of them reported an error or asked another server."""
-    contexts = []
-    foreign: list[str] = []
-
-    def note(message: ConsoleMessage) -> None:
-        # Without a GPU, Chromium reads canvases back to compose the page, and says that this is slow.
-        is_ours = "WebSocket connection" not in message.text and "GPU stall due to ReadPixels" not in message.text
-        if message.type in ("error", "warning") and is_ours:
-            errors.append(message.text)
-
-    def open_page(url: str, width: int = 1280, height: int = 860, script: str = "", **options: Any) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        contexts.append(context)
-        context.set_default_timeout(TIMEOUT)
-        page = context.new_page()
-        page.add_init_script(script)
-        page.on("console", note)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        origin = url.split("#")[0]
-        page.on("request", lambda request: foreign.append(request.url) if _is_foreign(request.url, origin) else None)
-        page.goto(url)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert errors == []
-    assert foreign == []
-
-
-def _is_foreign(url: str, origin: str) -> bool:
-    return not url.startswith((origin, "blob:", "data:"))
+from tests.tools.studio.in_browser import node, pixels, select, wait_for_exact_picture, wait_for_other_pixels
 
 
 def picture(gain: Any = 0.5, phase: Any = 0.0) -> Any:
@@ -100,31 +40,6 @@ def engine() -> lg.Engine:
 def studio(engine: lg.Engine) -> Iterator[Studio]:
     with lg.studio(engine, open_browser=False) as opened:
         yield opened
-
-
-def node(page: Page, name: str) -> Locator:
-    return page.locator(".svelte-flow__node").filter(
-        has=page.locator("header .name", has_text=re.compile(f"^{re.escape(name)}$"))
-    )
-
-
-def select(page: Page, name: str) -> None:
-    node(page, name).locator("header").click()
-    expect(page.get_by_label("name of the block")).to_have_value(name)
-
-
-def pixels(page: Page, name: str = "picture") -> str:
-    return page.get_by_label(re.compile(f"^picture of {name} ")).evaluate("canvas => canvas.toDataURL()")
-
-
-def wait_for_other_pixels(page: Page, before: str, name: str = "picture") -> str:
-    canvas = page.get_by_label(re.compile(f"^picture of {name} ")).element_handle()
-    page.wait_for_function("([canvas, before]) => canvas.toDataURL() !== before", arg=[canvas, before])
-    return pixels(page, name)
-
-
-def wait_for_exact_picture(page: Page, name: str = "picture") -> None:
-    expect(page.get_by_label(re.compile(f"^picture of {name} "))).to_have_attribute("data-format", "rgba")
 
 
 def text_of(engine: lg.Engine, folder: Path) -> str:

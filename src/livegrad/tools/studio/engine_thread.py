@@ -23,6 +23,7 @@ from livegrad.tools.studio.session import Session
 from livegrad.tools.studio.sources import body_text
 from livegrad.tools.studio.subjects import Shelf, Subject
 from livegrad.tools.studio.values import Json
+from livegrad.tools.studio.view_requests import Exporter, export, list_exports, pick, record
 
 PROTOCOL_VERSION = 1
 
@@ -44,6 +45,7 @@ class EngineThread:
         # Opened here, so that errors are those of the caller.
         self._first = None if shelf.subject is None else (shelf.subject, shelf.subject.open())
         self._pages: list[Page] = []
+        self._exporter = Exporter()
         self._is_closing = False
         self._owned: Engine | None = None  # closed with its session
         self._thread = Thread(target=self._run, name="livegrad studio", daemon=True)
@@ -83,6 +85,7 @@ class EngineThread:
                 self._turn()
         finally:
             self._close_session()
+            self._exporter.close()
 
     def _turn(self) -> None:
         pages = [page for page in self._pages if page.is_ready]
@@ -232,6 +235,18 @@ class EngineThread:
         require(page.permission, Permission.TUNE)
         self._require_session().tuner.fit(page, message)
 
+    def _pick(self, page: Page, message: Json) -> Json:
+        return pick(self._require_session(), message)
+
+    def _record(self, page: Page, message: Json) -> Json:
+        return record(self._require_session(), page, message)
+
+    def _list_exports(self, page: Page, message: Json) -> Json:
+        return list_exports(self._require_session(), message)
+
+    def _export(self, page: Page, message: Json) -> Json:
+        return export(self._require_session(), page, message, self._exporter)
+
     def _open_example(self, page: Page, message: Json) -> None:
         require(page.permission, Permission.EDIT)
         self._open(self._shelf.example(message.get("name")))
@@ -285,6 +300,10 @@ _HANDLERS: dict[str, Callable[[EngineThread, Page, Json], Json | None]] = {
     "source": EngineThread._source,
     "ack": EngineThread._acknowledge,
     "subscribe": EngineThread._subscribe,
+    "pick": EngineThread._pick,
+    "record": EngineThread._record,
+    "exports": EngineThread._list_exports,
+    "export": EngineThread._export,
     "open": EngineThread._open_example,
     "trust": EngineThread._trust,
     "leave": EngineThread._leave_engine,

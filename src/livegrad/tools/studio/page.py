@@ -14,17 +14,7 @@ from typing import Any
 
 from livegrad.tools.studio.gate import Permission
 from livegrad.tools.studio.values import Json
-
-
-@dataclass
-class View:
-    """A pin that a page shows as a picture."""
-
-    block: str
-    output: str
-    is_unacknowledged: bool = False
-    shown: int = -1  # the version of the value that the page has
-    is_exact: bool = False
+from livegrad.tools.studio.views import View, view_of
 
 
 @dataclass(eq=False)
@@ -90,18 +80,17 @@ class Page:
 
 
 def subscribe(page: Page, message: dict[str, Any]) -> None:
-    """Changes what a page shows: `blocks`, and `views` by name as `[block, output]`."""
+    """Changes what a page shows: `blocks`, and `views` by name (see `view_of`)."""
     blocks, views = message.get("blocks"), message.get("views")
     if isinstance(blocks, list):
         page.wanted = frozenset(block for block in blocks if isinstance(block, str))
         page.versions = {block: version for block, version in page.versions.items() if block in page.wanted}
     if isinstance(views, dict):
-        pins = {name: pin for name, pin in views.items() if isinstance(pin, list) and len(pin) == 2}
-        for name in page.views.keys() - pins.keys():
+        wanted = {name: view for name, described in views.items() if (view := view_of(described)) is not None}
+        for name in page.views.keys() - wanted.keys():
             del page.views[name]
-        for name, (block, output) in pins.items():
-            view = page.views.get(name)
-            if view is None or (view.block, view.output) != (block, output):
-                page.views[name] = View(str(block), str(output))
+        for name, view in wanted.items():
+            if name not in page.views or page.views[name].shows != view.shows:
+                page.views[name] = view
     if "inspect" in message:
         page.inspected = message["inspect"] if isinstance(message["inspect"], str) else None

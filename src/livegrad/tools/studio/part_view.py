@@ -87,6 +87,10 @@ class PartView:
             self._bounding = self._worker.submit(_bound, self._part, self._values())
             self._bounding.add_done_callback(lambda _: self._wake())
 
+    def part_now(self) -> Part:
+        """The part with the values that its inputs have now."""
+        return part_with_values(self._part, self._values())
+
     def describe(self, block: str, *, with_shader: bool) -> Json:
         """The view for pages, where the block has this id. Without its shader, pages only make room for it."""
         return {"block": block, **(self._built if with_shader else _NOTHING)}

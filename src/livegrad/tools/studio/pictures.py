@@ -73,11 +73,16 @@ def _to_levels(channels: NDArray[Any]) -> Bytes:
 
 
 def picture_message(view: str, frame: int, array: NDArray[Any], *, exact: bool) -> bytes:
-    """A picture as a binary message: the length of a JSON header, the header, and the pixels or a JPEG."""
+    """A picture as a binary message with its pixels or a JPEG."""
     rgba = picture_bytes(array)
     height, width = rgba.shape[:2]
     header = {"type": "picture", "view": view, "frame": frame, "width": width, "height": height}
     header["format"] = "rgba" if exact else "jpeg"
     pixels = rgba.tobytes() if exact else simplejpeg.encode_jpeg(rgba, _QUALITY, "RGBA", fastdct=True)
+    return pack(header, pixels)
+
+
+def pack(header: dict[str, Any], payload: bytes) -> bytes:
+    """A binary message: the length of a JSON header, the header, and bytes."""
     text = json.dumps(header).encode()
-    return struct.pack("<I", len(text)) + text + pixels
+    return struct.pack("<I", len(text)) + text + payload

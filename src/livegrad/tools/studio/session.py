@@ -7,10 +7,12 @@ listener.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import get_ident
 from time import perf_counter
 from typing import Any, Literal
+
+import numpy as np
 
 from livegrad.diagnostics import LivegradError
 from livegrad.live.frame import Frame
@@ -23,12 +25,13 @@ from livegrad.tools.studio.describe import Describer, differences
 from livegrad.tools.studio.edits import Edits
 from livegrad.tools.studio.frames import describe_error, describe_frame, describe_reason
 from livegrad.tools.studio.gestures import Gestures
-from livegrad.tools.studio.page import Page, View
+from livegrad.tools.studio.page import Page
 from livegrad.tools.studio.part_view import PartView
-from livegrad.tools.studio.pictures import is_picture, picture_message
+from livegrad.tools.studio.recorder import Recorder
 from livegrad.tools.studio.scenes import Scene
 from livegrad.tools.studio.tuning.tuner import Tuner
 from livegrad.tools.studio.values import Json, summarize
+from livegrad.tools.studio.views import View, record_point, view_message
 
 _TIME = parse_feature("animation_time")
 _VALUE_SHARE = 4.0  # summaries take at most one part in five of the thread
@@ -44,6 +47,7 @@ class Session:
         engine = scene.engine
         self.engine, self.title, self.drives = engine, title, drives
         self.clock = Clock()
+        self.recorder = Recorder()
         self.describer = Describer(engine)
         self.edits = Edits(engine, self.describer)
         self.gestures = Gestures(engine)
@@ -207,6 +211,8 @@ class Session:
             changed |= {block for block in self.describer.block_by_key.values() if isinstance(block, State)}
         for block in changed:
             self._touch(block)
+        self._record_points(pages, frame.number)
+        self.note_recordings()
         described |= {"playing": self.clock.is_playing, "time": self.clock.time, "rate": self.clock.rate}
         for page in pages:
             page.note_frame(described)
@@ -251,7 +257,7 @@ class Session:
         """Sends a page what it shows, unless it has not yet seen the last update."""
         for name, view in page.views.items():
             if not view.is_unacknowledged:
-                self._send_picture(page, name, view)
+                self._send_view(page, name, view)
         if page.is_unacknowledged:
             return
         values = self._values_for(page)
@@ -307,20 +313,49 @@ class Session:
         return values
 
     def _summary(self, pin: Pin) -> Json | None:
-        value = self._held.get(pin.block) if isinstance(pin.block, State) else None
-        value = self.engine.peek(pin) if value is None else value
+        value = self.value_of(pin)
         return None if value is None else summarize(value)
 
-    def _send_picture(self, page: Page, name: str, view: View) -> None:
-        """Sends a picture if the page has an older one: as JPEG while the value changes, and exact when it rests."""
+    def value_of(self, pin: Pin) -> Any:
+        """The value of an output as pages see it: while the clock pauses, states stay where they are."""
+        value = self._held.get(pin.block) if isinstance(pin.block, State) else None
+        return self.engine.peek(pin) if value is None else np.asarray(value)
+
+    def _send_view(self, page: Page, name: str, view: View) -> None:
+        """Sends a view if the page has an older one. Pictures are JPEG while they change, and exact when they rest."""
         version = self._versions.get(view.block, 0)
         is_moving = self.clock.is_playing or version != view.shown
         if version == view.shown and (view.is_exact or is_moving):
             return
-        block = self.describer.find(view.block)
-        pin = block.outputs.get(view.output) if isinstance(block, Block) and block.home is not None else None
-        value = None if pin is None else self.engine.peek(pin)
+        pins = self._outputs_of(view)
+        value = self.value_of(pins[view.output]) if view.output in pins else None
+        was_shown = version == view.shown
         view.shown, view.is_exact = version, not is_moving
-        if value is not None and is_picture(value):
+        if value is None or (was_shown and view.kind != "picture"):
+            return
+        others: dict[str, Any] = {}
+        if view.kind == "mesh":
+            others = {output: self.engine.peek(pin) for output, pin in pins.items() if output != view.output}
+        message = view_message(name, view, self._last_frame.number, value, others, exact=not is_moving)
+        if message is not None:
             view.is_unacknowledged = True
-            page.send(picture_message(name, self._last_frame.number, value, exact=not is_moving))
+            page.send(message)
+
+    def _outputs_of(self, view: View) -> Mapping[str, Pin]:
+        """The outputs of the block that a view shows."""
+        block = self.describer.find(view.block)
+        return block.outputs if isinstance(block, Block) and block.home is not None else {}
+
+    def _record_points(self, pages: Iterable[Page], frame: int) -> None:
+        """Notes the numbers of this frame for plots over time."""
+        for view in [view for page in pages for view in page.views.values() if view.kind == "plot"]:
+            pin = self._outputs_of(view).get(view.output)
+            record_point(view, frame, None if pin is None else self.value_of(pin))
+
+    def note_recordings(self) -> None:
+        """Notes the pictures of this frame that pages record."""
+        for pin, recording in self.recorder.running:
+            if pin.block.home is None:
+                self.recorder.forget(pin)
+            else:
+                recording.add(self._last_frame.number, self.value_of(pin))

@@ -60,6 +60,11 @@ def body_text(block: Block) -> BodyText:
     return BodyText("ir", print_function(body.source)) if isinstance(body, FunctionBody) else BodyText("none", "")
 
 
+def python_of(block: Block) -> str:
+    """The Python of a block whose body is an expression."""
+    return text_of(capture(_function_of(block)))
+
+
 def make_function(block: Block, text: str) -> Any:
     """Runs the text of a body and returns its function. It sees the names that the old function sees."""
     old = _function_of(block)
