@@ -76,6 +76,22 @@ def test_edits_of_the_program_appear_in_the_page(page, engine):
     page.wait(lambda: any(entry.get("name") == "renamed" for entry in page.entries.values()))
 
 
+def test_a_pause_is_not_taken_back_by_a_frame_that_ran_before(studio):
+    with TestPage(studio, acknowledges=False) as page:
+        page.send({"type": "clock", "playing": True})
+        page.wait(lambda: page.updates)  # the page has not acknowledged it, and frames go on
+        studio_frame = page.frame["number"]
+        engine = studio._engine_thread.session.engine
+        while engine.frame.number < studio_frame + 3:
+            page.ask({"type": "exports"})
+        page.send({"type": "clock", "playing": False})
+        page.wait(lambda: any(message.get("playing") is False for message in page.messages))
+        page.acknowledges = True
+        page.send({"type": "ack"})
+        page.wait(lambda: len(page.updates) > 1)
+        assert page.frame["playing"] is False
+
+
 def test_two_pages_agree(studio, page):
     with TestPage(studio) as second:
         set_number(page, "source", "value", 6)

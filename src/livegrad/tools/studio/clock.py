@@ -43,6 +43,14 @@ class Clock:
         if math.isfinite(rate):
             self.rate = min(max(rate, 0.1), _MAX_RATE)
 
+    def describe(self) -> dict[str, float | bool]:
+        """The state of the clock, as JSON.
+
+        >>> Clock().describe()
+        {'playing': False, 'time': 0.0, 'rate': 60.0}
+        """
+        return {"playing": self.is_playing, "time": self.time, "rate": self.rate}
+
     def seconds_until_due(self) -> float | None:
         """How long to wait for the next frame; None if none is due before somebody asks for it."""
         if self._steps:

@@ -175,7 +175,7 @@ class EngineThread:
         if isinstance(rate, int | float):
             clock.set_rate(float(rate))
         for other in self._pages:
-            other.tell({"type": "clock", "playing": clock.is_playing, "time": clock.time, "rate": clock.rate})
+            other.tell({"type": "clock", **clock.describe()})
 
     def _gesture(self, page: Page, message: Json) -> None:
         """Begins, commits or cancels a gesture, such as turning a slider: its edits are one entry of the history."""

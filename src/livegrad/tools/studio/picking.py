@@ -133,10 +133,11 @@ def _below(node: Node) -> Node | None:
     return None
 
 
-def _formula(node: Node, names: Sequence[str], depth: int = _MAX_DEPTH) -> str:
+def _formula(node: Node, names: tuple[str, ...], depth: int = _MAX_DEPTH) -> str:
     """A node as a formula, without what is deep inside."""
     if node.op is parameter_op:
-        return names[node.attribute("index")] if node.attribute("index") < len(names) else "…"
+        index: int = node.attribute("index")
+        return names[index] if index < len(names) else "…"
     if node.op is constant_op:
         return f"{node.attribute('value'):.4g}"
     if depth == 0:

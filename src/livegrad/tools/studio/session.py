@@ -213,7 +213,6 @@ class Session:
             self._touch(block)
         self._record_points(pages, frame.number)
         self.note_recordings()
-        described |= {"playing": self.clock.is_playing, "time": self.clock.time, "rate": self.clock.rate}
         for page in pages:
             page.note_frame(described)
 
@@ -251,7 +250,7 @@ class Session:
 
     def _frame_state(self) -> Json:
         described = describe_frame(self._last_frame, self.describer) | {"ran": {}}
-        return described | {"playing": self.clock.is_playing, "time": self.clock.time, "rate": self.clock.rate}
+        return described | self.clock.describe()
 
     def publish(self, page: Page) -> None:
         """Sends a page what it shows, unless it has not yet seen the last update."""
@@ -265,6 +264,8 @@ class Session:
         update = page.take_update(values, history, self._part_news(page) | self._tuning_news(page))
         if update is None:
             return
+        if "frame" in update:
+            update["frame"] |= self.clock.describe()  # now: the page knows of a pause after this frame
         if page.inspected is not None:
             block = self.describer.find(page.inspected)
             if isinstance(block, Block):

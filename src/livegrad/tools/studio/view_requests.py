@@ -144,6 +144,8 @@ def export(session: Session, page: Page, message: Json, exporter: Exporter) -> J
 
 def _maker(session: Session, message: Json) -> Callable[[], File]:
     what = message.get("what")
+    if not isinstance(what, str):
+        raise MessageError("unknown kind of file", found=repr(what)[:60])
     if what == "document":
         file = export_document(session.engine, Path(session.title).stem)
         return lambda: file
