@@ -103,7 +103,7 @@ PAGES = (
             Section("Reductions", (f"{TENSOR}.reductions", f"{TENSOR}.trailing")),
             Section("Products", (f"{TENSOR}.products", f"{TENSOR}.einsum")),
             Section("Shapes", (f"{TENSOR}.manipulation",)),
-            Section("Indexing", (f"{TENSOR}.indexing",)),
+            Section("Indexing", (f"{TENSOR}.selection",)),
             Section("Searching, sorting and sets", tuple(f"{TENSOR}.{m}" for m in ("searching", "sets", "sorting"))),
             Section("Element types", (f"{TENSOR}.data_types",)),
             Section("Constants", (), ("e", "inf", "nan", "newaxis", "pi", "__array_api_version__")),

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from math import prod
 from typing import TypeVar
 
 from livegrad.diagnostics import UsageError, VerifyError
@@ -39,7 +38,6 @@ from livegrad.passes.eliminate_dead_results import eliminate_dead_results
 from livegrad.passes.expand import expand_unsupported
 from livegrad.passes.expand_prime_transforms import TRANSFORMS, expand_prime_transforms
 from livegrad.passes.flatten_signature import flatten_signature
-from livegrad.passes.functions import uses_any
 from livegrad.passes.inline_calls import inline_calls, inline_small_calls
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
 from livegrad.passes.interchange_point_loops import interchange_point_loops
@@ -89,7 +87,7 @@ from livegrad.schedule.loops.divergence import share_lockstep
 from livegrad.schedule.loops.expand import expand_without_code
 from livegrad.schedule.loops.interchange import interchange_transposed
 from livegrad.schedule.loops.narrow_positions import narrow_positions
-from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowTile, for_cpu, for_device
+from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowTile
 from livegrad.schedule.loops.parallel_loops import parallelise_loops
 from livegrad.schedule.loops.skew_and_jam import skew_and_jam
 from livegrad.schedule.loops.split_index_sets import split_index_sets
@@ -105,7 +103,7 @@ from livegrad.schedule.loops.vectorise import (
     vectorise_short_rows,
 )
 from livegrad.schedule.loops.version_loops import version_loops
-from livegrad.schedule.plan import HostStep, KernelStep, Plan, Step
+from livegrad.schedule.plan import HostStep, Plan, Step
 from livegrad.schedule.plan_passes import (
     PlanPass,
     access_tapes_by_row,
@@ -117,15 +115,11 @@ from livegrad.schedule.plan_passes import (
     order_for_memory,
     store_loop_results,
     tile_row_chains,
-    verify_chains,
-    verify_groups,
-    verify_memory,
-    verify_row_loops,
-    verify_steps,
     write_in_place,
 )
 from livegrad.schedule.target import PORTABLE, Target
 from livegrad.schedule.verify import verify_step
+from livegrad.schedule.verify_draft import verify_chains, verify_groups, verify_memory, verify_row_loops, verify_steps
 
 _CPU, _OTHERS = frozenset({"cpu"}), frozenset({"cuda", "portable"})
 _COMPILED = _CPU | _OTHERS  # the reference evaluator and readable C run few passes
@@ -403,39 +397,3 @@ def tile_loops(nest: LoopNest, tile: RowTile) -> LoopNest:
     for loop_pass in LOOP_PASSES[nest.target.name]:
         nest = loop_pass(nest) if loop_pass.by_tile else nest
     return nest
-
-
-def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> None:
-    """Reports the output of each loop pass for the kernels of a plan."""
-    nests = [_build_nest(outer, step, target, vector_bytes) for outer, step in _kernel_steps(plan)]
-    trace("loops", "".join(f"{nest}\n" for nest in nests))
-    enabled = enabled_passes(LOOP_PASSES[target.name], target)
-    for loop_pass in LOOP_PASSES[target.name]:
-        nests = [loop_pass(nest) for nest in nests] if loop_pass in enabled else nests
-        trace(loop_pass.name, "".join(f"{nest}\n" for nest in nests))
-
-
-def describe_loops(plan: Plan, target: Target, vector_bytes: int) -> list[str]:
-    """Describes how the native loops of a plan run: a heading for each step with loops, and a line for each loop."""
-    lines: list[str] = []
-    for index, step in enumerate(plan.steps):
-        if isinstance(step, KernelStep) and uses_any([stage.body for stage in step.kernel.stages], LOOPS):
-            notes = lower_loops(_build_nest(plan, step, target, vector_bytes)).loop_notes
-            lines += [f"loops of step {index}:", *[f"  {note}" for note in notes]] if notes else []
-    return lines
-
-
-def _build_nest(plan: Plan, step: KernelStep, target: Target, vector_bytes: int) -> LoopNest:
-    if target.name == "cuda":
-        return for_device(step, target, shares_rows=True)
-    chain = next((chain for chain in plan.chains if any(member is step for member in chain.steps)), None)
-    return for_cpu(step, target, vector_bytes, None if chain is None else RowTile(prod(chain.rows), chain.tile))
-
-
-def _kernel_steps(plan: Plan) -> Iterator[tuple[Plan, KernelStep]]:
-    """The kernel steps of a plan and of the loop bodies in it, each with the plan that contains it."""
-    for step in plan.steps:
-        if isinstance(step, KernelStep):
-            yield plan, step
-        elif step.loop is not None and step.loop.plan is not None:
-            yield from _kernel_steps(step.loop.plan)

@@ -15,8 +15,9 @@ from typing import Any
 
 import livegrad as lg
 from livegrad.live.graph.block import Block
-from livegrad.live.graph.block_graph import Edge, Graph, Source
+from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.composite import Composite
+from livegrad.live.graph.edges import Edge, Source
 from livegrad.live.graph.sources import Binding
 from livegrad.live.recording.exact_values import NotRecordable
 from tests.fuzz.engine import Session, random_engine

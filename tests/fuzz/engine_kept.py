@@ -7,7 +7,8 @@ from typing import Any
 
 import livegrad as lg
 from livegrad.live.compile.graph_compiler import Compilation, compile_graph
-from livegrad.live.compile.live_plan import LivePlan, RegionStep, operand_key
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import RegionStep, operand_key
 from livegrad.live.cpu.on_demand import find_on_demand_steps
 from livegrad.live.graph.sources import same_value
 from livegrad.live.update.diff_plans import diff_plans

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import machine
 from benchmarks.record import write_record
 from livegrad.live import runtime
-from livegrad.live.compile import flatten, graph_compiler, live_plan, propagate, wire
+from livegrad.live.compile import flatten, graph_compiler, live_plan, live_steps, propagate, wire
 from livegrad.live.cpu import cpu_calls, cpu_executor, cut_off
 from livegrad.live.graph import block, block_graph, composite, journal
 from livegrad.live.update import apply, replan, rewire
@@ -164,7 +164,7 @@ def _region_is_one_unit() -> Iterator[Any]:
 
     def wasteful(self: Any, key: str, changed: Any) -> bool:
         step = self._executable.plan.steps[key]
-        reads = set(map(live_plan.operand_key, step.all_operands()))
+        reads = set(map(live_steps.operand_key, step.all_operands()))
         return not reads.isdisjoint(changed) or must_run(self, key, changed)
 
     with mock.patch.object(cut_off.CutOff, "must_run", wasteful):

@@ -14,7 +14,7 @@ import livegrad as lg
 from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.codegen.cuda.kernel import emit_kernel as emit_cuda
 from livegrad.codegen.llvm.kernel_module import emit_kernel as emit_llvm
-from livegrad.compiler import LOOP_PASSES, compile_plan, lower_loops, trace_loops
+from livegrad.compiler import LOOP_PASSES, compile_plan, lower_loops
 from livegrad.diagnostics import VerifyError
 from livegrad.ir.text import parse_module
 from livegrad.passes.pipeline import PipelineTrace
@@ -23,6 +23,7 @@ from livegrad.schedule.loops.cost_model import NON_TEMPORAL_BYTES
 from livegrad.schedule.loops.nest import LoopNest, LoopPass, for_cpu, for_device
 from livegrad.schedule.plan import KernelStep, RowChain
 from livegrad.schedule.target import Target
+from livegrad.tools.describe_loop_passes import trace_loops
 
 GOLDEN = sorted(Path(__file__).parent.glob("*.loops"))
 FOR = "\n# for "

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.ir.leaves import input_op
+from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Key, Node, make_unique_node
 from livegrad.ir.types import Tensor, scalar_of_dtype
 from livegrad.ir.walk import toposort
@@ -334,3 +334,9 @@ def drop_value(cell: Cell) -> None:
 def change_count() -> int:
     """Returns how often the data of leaves was replaced."""
     return clock.now
+
+
+def is_traced(node: Node) -> bool:
+    """Whether the value depends on an argument of a function that is being traced."""
+    leaves = (below for below in toposort([node]) if below.op in (input_op, parameter_op))
+    return any(leaf_of(leaf) is None for leaf in leaves)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from livegrad.diagnostics import LivegradError
-from livegrad.live.compile.live_plan import BlockStep, LivePlan, Operand
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import BlockStep, Operand
 from livegrad.live.graph.sources import Numbers
 from livegrad.ops.context import FeatureLevel
 

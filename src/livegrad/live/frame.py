@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from livegrad.diagnostics import LivegradError
-from livegrad.live.compile.live_plan import LivePlan, RegionStep
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import RegionStep
 from livegrad.live.executor import RunReport
 from livegrad.live.graph.journal import describe_detail
 from livegrad.live.graph.problems import GraphError, Problem

@@ -18,7 +18,7 @@ from livegrad.ir.types import Scalar, Tensor, scalar_of
 from livegrad.ir.walk import nodes_of
 from livegrad.lazy.devices import run_by_node
 from livegrad.lazy.nan_checks import has_wrong_numbers, require_numbers
-from livegrad.live.compile.live_plan import BlockStep, BufferOperand, FeatureOperand, LeafStep, Step, operand_key
+from livegrad.live.compile.live_steps import BlockStep, BufferOperand, FeatureOperand, LeafStep, Step, operand_key
 from livegrad.live.executor import Executable, Failure, RunReport
 from livegrad.ops.context import FeatureLevel
 

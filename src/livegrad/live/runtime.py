@@ -13,7 +13,8 @@ from typing import Any, Literal
 from livegrad.diagnostics import LivegradError
 from livegrad.lazy.nan_checks import watch
 from livegrad.live.compile.graph_compiler import Compilation
-from livegrad.live.compile.live_plan import LivePlan, RegionStep, operand_key
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import RegionStep, operand_key
 from livegrad.live.compile.network import NetworkNode, limits_of
 from livegrad.live.deferred_results import CombinedReading, MappingReading, notify_calls, notify_limits, notify_times
 from livegrad.live.executor import Executable, Reading, RunReport

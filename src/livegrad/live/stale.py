@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 
-from livegrad.live.compile.live_plan import LivePlan, operand_key
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import operand_key
 
 Contents = Mapping[int, str]  # slot → the buffer whose contents it holds
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from livegrad.ir.function import map_results
+from livegrad.ir.function import inline, map_results
 from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
@@ -113,3 +113,11 @@ def rearrange_signature(
         by_index[index] = stand_in if isinstance(stand_in, Node) else by_index[stand_in]
     replacements = {function.parameters[index]: node for index, node in by_index.items()}
     return Function(function.name, fresh, substitute(selected, replacements))
+
+
+def insert_unused_parameters(function: Function, position: int, types: Sequence[Type]) -> Function:
+    """The function with unused parameters of these types inserted at a position."""
+    parameter_types = function.parameter_types
+    parameters = parameters_of([*parameter_types[:position], *types, *parameter_types[position:]])
+    arguments = [*parameters[:position], *parameters[position + len(types) :]]
+    return Function(function.name, parameters, inline(function, arguments))

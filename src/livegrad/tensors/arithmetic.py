@@ -16,13 +16,12 @@ from livegrad.ops.comparison import is_infinite, not_equal
 from livegrad.ops.floating import integer_pow
 from livegrad.ops.movement import require_tensor
 from livegrad.ops.rules import filled, zero
+from livegrad.tensors.broadcasting import broadcast_node_shapes, cast_and_broadcast
 from livegrad.tensors.dtypes import promote_types
 from livegrad.tensors.errors import DtypeError
 from livegrad.tensors.handle import (
     Tensor,
     are_weak_numbers,
-    broadcast_node_shapes,
-    cast_and_broadcast,
     combine,
     convert_number,
     match_operands,

@@ -14,10 +14,11 @@ from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.types import i64
+from livegrad.lazy.lazy_values import is_traced
 from livegrad.ops.affine import constant_difference
 from livegrad.tensors.concrete import at_arguments
 from livegrad.tensors.errors import DtypeError, IndexRangeError
-from livegrad.tensors.handle import Tensor, is_traced
+from livegrad.tensors.handle import Tensor
 from livegrad.tensors.number_nodes import number_node
 
 _RAGGED_HELP = (

@@ -14,6 +14,7 @@ from livegrad.ir.types import Scalar, bf16, f32, scalar_of, scalar_of_dtype, sha
 from livegrad.ops.conversion import cast
 from livegrad.ops.movement import broadcast_to
 from livegrad.runtime.arguments import is_dense
+from livegrad.tensors.array_handles import wrap_array
 from livegrad.tensors.axes_and_shapes import normalise_shape
 from livegrad.tensors.dtypes import (
     DEFAULT_COMPLEX,
@@ -23,7 +24,7 @@ from livegrad.tensors.dtypes import (
     dtype_from,
 )
 from livegrad.tensors.errors import DtypeError, NumberRangeError, ShapeError
-from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
+from livegrad.tensors.handle import Tensor, node_of, wrap
 from livegrad.tensors.methods import namespace
 from livegrad.tensors.number_nodes import Number, number_node
 from livegrad.tensors.operands import promote_operands

@@ -18,10 +18,11 @@ from livegrad.ir.types import Scalar, c128, f64
 from livegrad.ops import fourier as ops
 from livegrad.ops.movement import concatenate, pad, slice_
 from livegrad.ops.rules import zero
+from livegrad.tensors.array_handles import wrap_array
 from livegrad.tensors.axes_and_shapes import Axes, normalise_axes, normalise_axis, normalise_shape
 from livegrad.tensors.dtypes import DEFAULT_COMPLEX, DEFAULT_FLOAT, dtype_from
 from livegrad.tensors.errors import DtypeError, ShapeError
-from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
+from livegrad.tensors.handle import Tensor, node_of, wrap
 from livegrad.tensors.operands import as_type, element_of, require_integer, require_real
 from livegrad.tensors.placement import place_on
 from livegrad.tensors.products import shape_of_node

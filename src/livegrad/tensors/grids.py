@@ -18,6 +18,7 @@ from livegrad.ops.elementwise import select
 from livegrad.ops.movement import broadcast_to, index_along, iota, reshape
 from livegrad.ops.rules import zero
 from livegrad.runtime.arguments import scalar_range
+from livegrad.tensors.array_handles import wrap_array
 from livegrad.tensors.axes_and_shapes import normalise_shape
 from livegrad.tensors.creation import convert_copy
 from livegrad.tensors.dtypes import (
@@ -27,7 +28,7 @@ from livegrad.tensors.dtypes import (
     dtype_from,
 )
 from livegrad.tensors.errors import DtypeError, NumberRangeError, ShapeError
-from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
+from livegrad.tensors.handle import Tensor, node_of, wrap
 from livegrad.tensors.number_nodes import number_node
 from livegrad.tensors.placement import place_on
 

@@ -6,32 +6,30 @@ Functions of the tensor namespace take handles, build nodes on their nodes, and 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from weakref import ref
 
 import numpy as np
 
-from livegrad.diagnostics import LivegradError, TypeRuleError, UsageError, caller_origin, caller_origins
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin, caller_origins
 from livegrad.diagnostics.other_names import name_of_method
 from livegrad.ir.bfloat16 import readable
-from livegrad.ir.dimension import Size
-from livegrad.ir.leaves import input_op, parameter_op
+from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Scalar, f64
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ir.walk import toposort
 from livegrad.lazy.deferred_ops import DeferredOp
 from livegrad.lazy.execution import execute, execute_node
 from livegrad.lazy.holders import register_holder, register_waiting
-from livegrad.lazy.lazy_values import Array, Value, cached_value, leaf_node, leaf_of, on_host, read_leaf, value_store
-from livegrad.ops.conversion import cast
-from livegrad.ops.linalg import broadcast_shapes
-from livegrad.ops.movement import broadcast, broadcast_to
+from livegrad.lazy.lazy_values import Array, Value, cached_value, is_traced, leaf_of, on_host, read_leaf, value_store
+from livegrad.ops.movement import broadcast
 from livegrad.tensors import weak_types
+from livegrad.tensors.broadcasting import broadcast_node_shapes, cast_and_broadcast
 from livegrad.tensors.concrete import at_arguments, bound_arguments
 from livegrad.tensors.deferred import (
     Deferred,
@@ -41,7 +39,7 @@ from livegrad.tensors.deferred import (
     read_deferred,
 )
 from livegrad.tensors.dtypes import DEFAULT_FLOAT, default_type, promote_types, weak_type
-from livegrad.tensors.errors import NoDimensionsError, ShapeError
+from livegrad.tensors.errors import NoDimensionsError
 from livegrad.tensors.interop import Interop
 from livegrad.tensors.lifecycle import Lifecycle
 from livegrad.tensors.methods import Methods, namespace
@@ -127,10 +125,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
 
     @property
     def size(self) -> Any:
-        total: Size = 1
-        for size in self.shape:
-            total = total * size
-        return total
+        return prod(self.shape)
 
     # --- value ---
 
@@ -268,39 +263,6 @@ def wrap(node: Node) -> Tensor:
     return tensor
 
 
-def wrap_array(array: Value, type: TensorType | None = None, *, external: bool = False) -> Tensor:
-    """Creates a tensor on an array without a copy. The array is dense, in native byte order, and never written to."""
-    return wrap(leaf_node(array, type, external=external))
-
-
-def defer_array(array: Value, type: TensorType) -> Tensor:
-    """Creates a tensor on an array that nothing else references; its leaf is created on demand."""
-    if array.__class__ is not np.ndarray:
-        return wrap_array(array, type)
-    if not ambient.is_unset:
-        array.setflags(write=False)  # type: ignore[union-attr]
-        return wrap_array(array, type)
-    tensor = _new(Tensor)
-    tensor._extra, tensor._deferred = None, (array, type, caller_origins(2))
-    return tensor
-
-
-def defer_arrays(arrays: Sequence[Value], types: Sequence[TensorType]) -> list[Tensor]:
-    """Calls `defer_array` for several results of one call, with one lookup of the source location."""
-    if not ambient.is_unset:
-        return [defer_array(array, type) for array, type in zip(arrays, types, strict=True)]
-    origins = caller_origins(2)
-    tensors = []
-    for array, type in zip(arrays, types, strict=True):
-        if array.__class__ is not np.ndarray:
-            tensors.append(wrap_array(array, type))
-            continue
-        tensor = _new(Tensor)
-        tensor._extra, tensor._deferred = None, (array, type, origins)
-        tensors.append(tensor)
-    return tensors
-
-
 def node_of(value: Any, user: str) -> Node:
     """Returns the node of a tensor, number or NumPy array; arrays become leaves."""
     if isinstance(value, Tensor):
@@ -355,34 +317,6 @@ def match_operands(user: str, first: Any, second: Any) -> tuple[Node, Node]:
     element = promote_types(a_type.element, b_type.element, user)
     shape = a_type.shape if a_type.shape == b_type.shape else broadcast_node_shapes(user, a, b)
     return cast_and_broadcast(a, element, shape), cast_and_broadcast(b, element, shape)
-
-
-def broadcast_node_shapes(user: str, *nodes: Node) -> tuple[Size, ...]:
-    """Returns the shape that nodes broadcast to; raises with both shapes if they do not."""
-    shape: tuple[Size, ...] = ()
-    for node in nodes:
-        assert isinstance(node.type, TensorType)
-        shape = join_shapes(user, shape, node.type.shape)
-    return shape
-
-
-def join_shapes(user: str, first: tuple[Size, ...], second: tuple[Size, ...]) -> tuple[Size, ...]:
-    """Returns the shape that two shapes broadcast to."""
-    try:
-        return broadcast_shapes(first, second)
-    except TypeRuleError as error:
-        raise ShapeError(
-            f"`{user}` cannot combine shapes {first} and {second}", where=caller_origin(), help=error.help
-        ) from None
-
-
-def cast_and_broadcast(node: Node, element: Scalar, shape: tuple[Size, ...]) -> Node:
-    """Casts a node to an element type and broadcasts it to a shape."""
-    type = node.type
-    assert isinstance(type, TensorType)
-    if type.element is not element:
-        node = cast(node, type=element)
-    return node if type.shape == shape else broadcast_to(node, shape)
 
 
 def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
@@ -459,12 +393,6 @@ def _call_named(name: str, *operands: Any) -> Tensor:
 
 
 Tensor._binary, Tensor._call_named = staticmethod(_binary), staticmethod(_call_named)
-
-
-def is_traced(node: Node) -> bool:
-    """Whether the value depends on an argument of a function that is being traced."""
-    leaves = (below for below in toposort([node]) if below.op in (input_op, parameter_op))
-    return any(leaf_of(leaf) is None for leaf in leaves)
 
 
 def _raise_freed() -> NoReturn:

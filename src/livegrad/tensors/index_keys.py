@@ -24,10 +24,11 @@ from livegrad.ops.elementwise import minimum, select
 from livegrad.ops.movement import broadcast_to, iota, require_tensor
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled
+from livegrad.tensors.array_handles import wrap_array
 from livegrad.tensors.computed_slices import Window, window_of
 from livegrad.tensors.creation import holds_tensors
 from livegrad.tensors.errors import DtypeError, IndexRangeError
-from livegrad.tensors.handle import Tensor, node_of, wrap_array
+from livegrad.tensors.handle import Tensor, node_of
 from livegrad.tensors.methods import namespace
 
 Array = np.ndarray[Any, Any]

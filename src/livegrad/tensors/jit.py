@@ -23,17 +23,18 @@ from livegrad.ir.walk import toposort
 from livegrad.lazy.devices import run_on_data_device
 from livegrad.lazy.execution import execute
 from livegrad.lazy.gradient_variables import may_be_differentiated
-from livegrad.lazy.lazy_values import cached_value, leaf_of, read_leaf
+from livegrad.lazy.lazy_values import cached_value, is_traced, leaf_of, read_leaf
 from livegrad.lazy.nan_checks import watch
 from livegrad.passes.bind_sizes import has_symbolic_size
 from livegrad.runtime.arguments import is_dense
 from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.size_templates import SizeTemplates
 from livegrad.state import renew_lock_after_fork
+from livegrad.tensors.array_handles import defer_array
 from livegrad.tensors.declared import convert_declared_numbers
 from livegrad.tensors.errors import NumberRangeError
 from livegrad.tensors.freeze_numbers import freeze_numbers
-from livegrad.tensors.handle import Tensor, defer_array, is_traced, node_of, wrap
+from livegrad.tensors.handle import Tensor, node_of, wrap
 from livegrad.tensors.jit_entries import Entry, FastCall, make_fast_call, wrap_results
 from livegrad.tensors.jit_signatures import (
     SignatureTemplate,

@@ -19,7 +19,8 @@ from livegrad.lazy.counts import RepeatedRun
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.native.plan_call import ARRAYS, HANDLES, NUMBERS
 from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
-from livegrad.tensors.handle import Tensor, defer_array, defer_arrays
+from livegrad.tensors.array_handles import defer_array, defer_arrays
+from livegrad.tensors.handle import Tensor
 from livegrad.tensors.native_handles import handle_layout
 from livegrad.tensors.pytrees import Structure, unflatten
 

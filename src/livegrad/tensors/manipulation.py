@@ -16,10 +16,11 @@ from livegrad.ir.types import shape_of
 from livegrad.lazy.eviction import count_shape_from_data
 from livegrad.ops import movement
 from livegrad.tensors.axes_and_shapes import normalise_axes, normalise_axis, normalise_shape
+from livegrad.tensors.broadcasting import broadcast_node_shapes, join_shapes
 from livegrad.tensors.errors import AxisError, ShapeError
-from livegrad.tensors.handle import Tensor, broadcast_node_shapes, join_shapes, node_of, wrap
-from livegrad.tensors.indexing import take
+from livegrad.tensors.handle import Tensor, node_of, wrap
 from livegrad.tensors.operands import promote_operands, require_integer
+from livegrad.tensors.selection import take
 from livegrad.tensors.updates import require_shift, roll_by_index
 
 # --- broadcasting ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from livegrad.diagnostics import UsageError, caller_origin
 
@@ -219,8 +219,7 @@ class Methods:
         >>> lg.arange(4).sum()
         Tensor(6, dtype=int64)
         """
-        if out is not None:
-            _reject_out()
+        _reject_out(out)
         return namespace().sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
     def prod(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
@@ -230,8 +229,7 @@ class Methods:
         >>> lg.asarray([2, 3]).prod()
         Tensor(6, dtype=int64)
         """
-        if out is not None:
-            _reject_out()
+        _reject_out(out)
         return namespace().prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
@@ -241,8 +239,7 @@ class Methods:
         >>> lg.asarray([1.0, 3.0]).mean()
         Tensor(2., dtype=float32)
         """
-        if out is not None:
-            _reject_out()
+        _reject_out(out)
         return namespace().mean(_cast(self, dtype), axis=axis, keepdims=keepdims)
 
     def var(
@@ -261,8 +258,7 @@ class Methods:
         >>> lg.asarray([1.0, 3.0]).var()
         Tensor(1., dtype=float32)
         """
-        if out is not None:
-            _reject_out()
+        _reject_out(out)
         resolved_correction = ddof if correction is None else correction
         return namespace().var(_cast(self, dtype), axis=axis, correction=resolved_correction, keepdims=keepdims)
 
@@ -282,8 +278,7 @@ class Methods:
         >>> lg.asarray([1.0, 3.0]).std()
         Tensor(1., dtype=float32)
         """
-        if out is not None:
-            _reject_out()
+        _reject_out(out)
         resolved_correction = ddof if correction is None else correction
         return namespace().std(_cast(self, dtype), axis=axis, correction=resolved_correction, keepdims=keepdims)
 
@@ -294,8 +289,7 @@ class Methods:
         >>> lg.arange(4).max()
         Tensor(3, dtype=int64)
         """
-        if out is not None:
-            _reject_out()
+        _reject_out(out)
         return namespace().max(self, axis=axis, keepdims=keepdims)
 
     def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
@@ -305,8 +299,7 @@ class Methods:
         >>> lg.arange(4).min()
         Tensor(0, dtype=int64)
         """
-        if out is not None:
-            _reject_out()
+        _reject_out(out)
         return namespace().min(self, axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
@@ -334,8 +327,7 @@ class Methods:
         >>> lg.ones(2).all()
         Tensor(True, dtype=bool)
         """
-        if out is not None:
-            _reject_out()
+        _reject_out(out)
         return namespace().all(self, axis=axis, keepdims=keepdims)
 
     def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
@@ -345,8 +337,7 @@ class Methods:
         >>> lg.zeros(2).any()
         Tensor(False, dtype=bool)
         """
-        if out is not None:
-            _reject_out()
+        _reject_out(out)
         return namespace().any(self, axis=axis, keepdims=keepdims)
 
     def cumsum(self, axis: int | None = None) -> Tensor:
@@ -395,9 +386,10 @@ class Methods:
         return namespace().nonzero(self)
 
 
-def _reject_out() -> NoReturn:
-    """Raises for `out`, which methods accept because NumPy's functions pass `out=None`; results are new tensors."""
-    raise UsageError("results cannot be written into an array", where=caller_origin(), help="omit `out`")
+def _reject_out(out: object) -> None:
+    """Requires `out` to be None, as NumPy's functions pass it: results are new tensors."""
+    if out is not None:
+        raise UsageError("results cannot be written into an array", where=caller_origin(), help="omit `out`")
 
 
 def _cast(tensor: Any, dtype: Any) -> Any:

@@ -96,7 +96,6 @@ from livegrad.tensors.grids import arange, eye, linspace, meshgrid, tril, triu
 from livegrad.tensors.handle import Tensor as _Tensor
 from livegrad.tensors.indexing import get_item as _get_item
 from livegrad.tensors.indexing import set_item as set_item
-from livegrad.tensors.indexing import take, take_along_axis, where
 from livegrad.tensors.manipulation import (
     broadcast_arrays,
     broadcast_shapes,
@@ -146,6 +145,7 @@ from livegrad.tensors.reductions import (
 )
 from livegrad.tensors.repeated_calls import CREATION, REPEATED, REPEATED_LINALG, RepeatedCalls
 from livegrad.tensors.searching import argmax, argmin, nonzero, searchsorted
+from livegrad.tensors.selection import take, take_along_axis, where
 from livegrad.tensors.sets import isin, unique_all, unique_counts, unique_inverse, unique_values
 from livegrad.tensors.sorting import argsort, sort, top_k
 from livegrad.tensors.transcendental import (

@@ -12,14 +12,21 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from livegrad.diagnostics import UsageError, caller_origin, shown
+from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.types import Scalar
 from livegrad.tensors import creation
 from livegrad.tensors.data_types import astype
 from livegrad.tensors.dtypes import DEFAULT_FLOAT
-from livegrad.tensors.errors import ShapeError
 from livegrad.tensors.handle import Tensor
 from livegrad.tensors.jit import jit
+from livegrad.tensors.optimizer_checks import (
+    require_arguments,
+    require_count,
+    require_decays,
+    require_optimizer,
+    require_same_shapes,
+    require_settings,
+)
 from livegrad.tensors.pytrees import flatten, unflatten
 from livegrad.tensors.transcendental import expm1, sqrt
 from livegrad.tensors.transforms import value_and_grad
@@ -70,14 +77,14 @@ class SGD:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _require_settings(learning_rate=self.learning_rate, weight_decay=self.weight_decay)
-        _require_decays(momentum=self.momentum)
+        require_settings(learning_rate=self.learning_rate, weight_decay=self.weight_decay)
+        require_decays(momentum=self.momentum)
 
     def init(self, parameters: Tree) -> Tree:
         return None if not self.momentum else tree_map(creation.zeros_like, parameters)
 
     def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
-        _require_same_shapes(parameters, gradients)
+        require_same_shapes(parameters, gradients)
         if self.weight_decay:
             gradients = tree_map(lambda g, p: g + self.weight_decay * p, gradients, parameters)
         if not self.momentum:
@@ -107,15 +114,15 @@ class Adam:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _require_settings(learning_rate=self.learning_rate, epsilon=self.epsilon, weight_decay=self.weight_decay)
-        _require_decays(decay=self.decay, square_decay=self.square_decay)
+        require_settings(learning_rate=self.learning_rate, epsilon=self.epsilon, weight_decay=self.weight_decay)
+        require_decays(decay=self.decay, square_decay=self.square_decay)
 
     def init(self, parameters: Tree) -> Tree:
         zeros = tree_map(lambda p: creation.zeros_like(p, dtype=_averaging_type(p)), parameters)
         return {"step": creation.asarray(0), "mean": zeros, "square": zeros}
 
     def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
-        _require_same_shapes(parameters, gradients)
+        require_same_shapes(parameters, gradients)
         gradients = tree_map(lambda g: astype(g, _averaging_type(g)), gradients)
         step = state["step"] + 1
         mean = tree_map(lambda m, g: self.decay * m + (1.0 - self.decay) * g, state["mean"], gradients)
@@ -139,77 +146,11 @@ def _averaging_type(x: Any) -> Scalar:
     return DEFAULT_FLOAT if dtype.kind == "float" and dtype.bits == 16 else dtype
 
 
-def _require_same_shapes(parameters: Tree, gradients: Tree) -> None:
-    """Requires that each gradient has the shape of its parameter: broadcasting would change the parameter's shape."""
-    for parameter, gradient in zip(flatten(parameters)[0], flatten(gradients)[0], strict=False):
-        if _shape(parameter) != _shape(gradient):
-            raise ShapeError(
-                "a gradient must have the shape of its parameter",
-                where=caller_origin(),
-                expected=f"shape {_shape(parameter)}",
-                found=f"shape {_shape(gradient)}",
-            )
-
-
-def _shape(leaf: Any) -> tuple[Any, ...]:
-    return leaf.shape if isinstance(leaf, Tensor) else np.shape(leaf)
-
-
 def _bias_correction(decay: Any, count: Tensor) -> Tensor | float:
     """Computes 1 - decay**count without cancellation for decays near one."""
     if isinstance(decay, Tensor):
         return 1.0 - decay**count
     return 1.0 if decay == 0.0 else -expm1(count * math.log(decay))
-
-
-def _require_settings(**settings: Any) -> None:
-    """Requires finite, non-negative numbers. Tensors are not checked, and may change from step to step."""
-    for name, value in settings.items():
-        if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < np.inf):
-            raise UsageError(
-                f"`{name}` cannot be {value!r}", where=caller_origin(), expected="a finite number that is not negative"
-            )
-
-
-def _require_decays(**settings: Any) -> None:
-    """Requires decay rates of averages that are at least 0 and below 1."""
-    for name, value in settings.items():
-        if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < 1.0):
-            raise UsageError(f"`{name}` cannot be {value!r}", where=caller_origin(), expected="at least 0 and below 1")
-
-
-def _require_count(value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise UsageError(
-            "invalid number of steps", where=caller_origin(), expected="a non-negative integer", found=repr(value)
-        )
-
-
-def _require_optimizer(optimizer: Any) -> Any:
-    is_class = isinstance(optimizer, type)
-    if not is_class and callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):
-        return optimizer
-    raise UsageError(
-        "not an optimizer",
-        where=caller_origin(),
-        expected="an object with `init` and `update`, such as lg.optim.Adam()",
-        found=f"the class {optimizer.__name__}" if is_class else shown(optimizer),
-        help=f"call it to create one: {optimizer.__name__}()" if is_class else None,
-    )
-
-
-def _require_arguments(arguments: Any) -> None:
-    if not isinstance(arguments, tuple | list):
-        raise UsageError(
-            "the arguments of a loss must be a tuple",
-            where=caller_origin(),
-            found=type(arguments).__name__,
-            help="write arguments=(x,) for one argument",
-        )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _as_float_tensor(leaf: Any) -> Tensor:
@@ -262,14 +203,14 @@ def minimize(
     >>> round(float(found.parameters[0]), 4)
     3.0
     """
-    _require_arguments(arguments)
+    require_arguments(arguments)
     if isinstance(optimizer, LBFGS):
         descent = optimizer if steps is None else replace(optimizer, steps=steps)
         return descent.minimize(loss, parameters, arguments, progress=progress)
-    selected: Optimizer = Adam() if optimizer is None else _require_optimizer(optimizer)
+    selected: Optimizer = Adam() if optimizer is None else require_optimizer(optimizer)
     parameters = tree_map(_as_float_tensor, parameters)
     steps = 100 if steps is None else steps
-    _require_count(steps)
+    require_count(steps)
 
     @jit
     def step(current: Tree, state: Tree, *arguments: Any) -> tuple[Any, Tree, Tree]:
@@ -303,9 +244,9 @@ class LBFGS:
     most_tries: int = 30  # evaluations of the line search per step
 
     def __post_init__(self) -> None:
-        _require_settings(tolerance=self.tolerance)
+        require_settings(tolerance=self.tolerance)
         for count in (self.history, self.steps, self.most_tries):
-            _require_count(count)
+            require_count(count)
 
     def minimize(
         self,
@@ -316,7 +257,7 @@ class LBFGS:
         progress: Callable[[int, float], None] | None = None,
     ) -> Minimum:
         """Minimises `loss(parameters, *arguments)` until the gradient is small or no step improves the loss."""
-        _require_arguments(arguments)
+        require_arguments(arguments)
         leaves, structure = flatten(tree_map(_as_float_tensor, parameters))
         compiled = jit(value_and_grad(loss))
 

@@ -18,6 +18,7 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, f64
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.lazy.execution import execute
+from livegrad.lazy.lazy_values import is_traced
 from livegrad.ops.comparison import less, shift_right
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import select
@@ -29,10 +30,12 @@ from livegrad.ops.reduction import arg_reduce
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.sorting import argsort
 from livegrad.ops.transcendental import log
+from livegrad.tensors.array_handles import wrap_array
 from livegrad.tensors.axes_and_shapes import normalise_axis, normalise_shape
+from livegrad.tensors.broadcasting import cast_and_broadcast
 from livegrad.tensors.dtypes import DEFAULT_FLOAT, DEFAULT_INTEGER, dtype_from, uint64
 from livegrad.tensors.errors import DtypeError, ShapeError
-from livegrad.tensors.handle import Tensor, cast_and_broadcast, is_traced, node_of, wrap, wrap_array
+from livegrad.tensors.handle import Tensor, node_of, wrap
 from livegrad.tensors.operands import as_type, element_of, is_number, require_integer, require_kinds
 from livegrad.tensors.products import shape_of_node
 

@@ -26,9 +26,10 @@ from livegrad.ops.reduction import cumulative, reduce, spread_back
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.transcendental import sqrt
 from livegrad.tensors.axes_and_shapes import Axes, normalise_axis, restore_reduced_axes
+from livegrad.tensors.broadcasting import cast_and_broadcast
 from livegrad.tensors.dtypes import DEFAULT_FLOAT, DEFAULT_INDEX, DEFAULT_INTEGER, dtype_from, uint64
 from livegrad.tensors.errors import DtypeError, ShapeError
-from livegrad.tensors.handle import Tensor, cast_and_broadcast, match_operands, node_of, wrap
+from livegrad.tensors.handle import Tensor, match_operands, node_of, wrap
 from livegrad.tensors.operands import as_type, element_of, require_integer, require_real, sorted_axes
 
 # --- sums and products -----------------------------------------------------------------------------------------------

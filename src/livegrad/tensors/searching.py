@@ -16,10 +16,11 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import require_tensor, reshape
 from livegrad.ops.reduction import arg_reduce
 from livegrad.ops.sorting import searchsorted as searchsorted_op
+from livegrad.tensors.array_handles import wrap_array
 from livegrad.tensors.axes_and_shapes import normalise_axis, restore_reduced_axes
 from livegrad.tensors.dtypes import DEFAULT_INDEX
 from livegrad.tensors.errors import ShapeError
-from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
+from livegrad.tensors.handle import Tensor, node_of, wrap
 from livegrad.tensors.operands import as_type, promote_operands
 
 

@@ -22,7 +22,8 @@ from livegrad.ops.movement import broadcast, broadcast_to, require_tensor, resha
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled
 from livegrad.ops.sorting import searchsorted, sort
-from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
+from livegrad.tensors.array_handles import wrap_array
+from livegrad.tensors.handle import Tensor, node_of, wrap
 from livegrad.tensors.operands import element_of, promote_operands
 
 # Up to so many elements, comparing with each of them is cheaper than sorting them.

@@ -18,7 +18,8 @@ import numpy as np
 from livegrad.diagnostics import UsageError, caller_origin, file_error
 from livegrad.ir.types import scalar_of_dtype
 from livegrad.runtime.atomic_files import AtomicFile
-from livegrad.tensors.handle import Tensor, wrap_array
+from livegrad.tensors.array_handles import wrap_array
+from livegrad.tensors.handle import Tensor
 from livegrad.tensors.pytrees import data_children, flatten, is_leaf, paths, show_path, unflatten
 
 _LAYOUT = "layout.json"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from livegrad.codegen.cuda.cuda_target import CUDA
-from livegrad.compiler import compile_plan, describe_loops, lower, trace_loops
+from livegrad.compiler import compile_plan, lower
 from livegrad.contexts.context_program import Program
 from livegrad.diagnostics import UsageError
 from livegrad.frontend.differentiable.differentiable_function import DifferentiableFunction
@@ -19,8 +19,8 @@ from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction
 from livegrad.ir.node import Function
 from livegrad.ir.text import print_function, summarize
 from livegrad.live.engine import Engine
-from livegrad.live.graph.block_graph import Edge
 from livegrad.live.graph.drawing import draw_blocks
+from livegrad.live.graph.edges import Edge
 from livegrad.passes.bind_sizes import has_symbols
 from livegrad.passes.pipeline import PipelineTrace, Stage
 from livegrad.runtime.atomic_files import write_atomically
@@ -31,6 +31,7 @@ from livegrad.schedule.plan import Plan
 from livegrad.schedule.target import Target
 from livegrad.tensors.handle import Tensor
 from livegrad.tools.argument_values import is_object
+from livegrad.tools.describe_loop_passes import describe_loops, trace_loops
 from livegrad.tools.graph_text import function_dot, graph_dot, graph_text
 from livegrad.tools.objects import function_of, open_object, parse_types
 from livegrad.tools.part_files import PartChoice, function_name, open_assembly, open_part

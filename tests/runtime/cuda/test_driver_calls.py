@@ -348,8 +348,8 @@ def test_status_words_never_run_out(driver):
     engine.step()
     running = engine._running
     assert isinstance(running, CudaExecutable)
-    running._status_used = running.ledger.status_words  # as after many edits
-    running._status_ranges.clear()
+    running.reports._status_used = running.reports.ledger.status_words  # as after many edits
+    running.reports._status_ranges.clear()
     edit(engine, pick, lambda x, k: lg.take(x, k) * 2.0)
     assert engine.step().ok
     np.testing.assert_array_equal(engine.read(pick), [2, 4])

@@ -9,7 +9,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.live.graph.block import Block
-from livegrad.live.graph.block_graph import Edge
+from livegrad.live.graph.edges import Edge
 from livegrad.tools.studio.open_studio import Studio
 from livegrad.tools.studio.values import summarize
 from tests.long_forms import LONG

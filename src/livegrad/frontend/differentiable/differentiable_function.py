@@ -13,8 +13,9 @@ from livegrad.frontend.differentiable.custom_derivatives import attach_custom_de
 from livegrad.frontend.differentiable.decorated import is_decorated
 from livegrad.frontend.differentiable.flow_check import check_derivative_flow
 from livegrad.frontend.differentiable.generics import check_generic, types_of_generic
+from livegrad.frontend.differentiable.make_struct import make_struct
 from livegrad.frontend.differentiable.plain_function import PlainFunction
-from livegrad.frontend.differentiable.struct import StructType, make_struct
+from livegrad.frontend.differentiable.struct import StructType
 from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.dispatch import call_span

@@ -1,6 +1,6 @@
-"""Structs: classes with annotated fields, with a synthesised or custom Differential.
+"""The type of a struct: a class with annotated fields, with a synthesised or custom Differential.
 
-`differentiable` turns a class into a struct. Instances are ordinary Python objects, which captured functions split into
+`make_struct.py` turns a class into a struct. Instances are ordinary Python objects, which captured functions split into
 their fields.
 """
 
@@ -10,7 +10,7 @@ import ast
 import inspect
 import linecache
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import FrameType, FunctionType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 from livegrad.frontend.differentiable import instances
 from livegrad.frontend.differentiable.differentials import TaggedType, count_shared_members, differential_field
 from livegrad.frontend.differentiable.members import FieldReference, derivative_member
-from livegrad.frontend.differentiable.protocol import ProtocolCall, has_custom_operation
+from livegrad.frontend.differentiable.protocol import has_custom_operation
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import (
@@ -34,7 +34,6 @@ from livegrad.frontend.function.function_types import (
 )
 from livegrad.frontend.function.signature import read_annotation, resolve_names
 from livegrad.frontend.function.type_reading import plain_type
-from livegrad.frontend.function.type_rules import rules
 
 Bindings = Mapping[TypeVar, Any]
 
@@ -322,83 +321,6 @@ def _class_definition(cls: type, lines: list[str], line: int) -> ast.ClassDef | 
             if first <= line <= (node.end_lineno or node.lineno):
                 return node
     return None
-
-
-# --- the class -------------------------------------------------------------------------------------------------------
-
-
-class _DifferentialAttribute:
-    """`Material.Differential`, created on first use, because fields may name classes that are defined later."""
-
-    def __get__(self, instance: Any, owner: Any) -> Any:
-        record: StructType = owner.__dict__["__livegrad_type__"]
-        return record.differential
-
-
-def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = None) -> type:
-    """Turns a class into a struct: adds `__init__` and other methods, a Differential and the protocol's operations."""
-    custom = cls.__dict__.get("Differential")
-    if custom is not None:
-        cls.__livegrad_differential__ = custom  # type: ignore[attr-defined]
-    for name in inspect.get_annotations(cls):
-        if name not in cls.__dict__:
-            setattr(cls, name, FieldReference(cls.__name__, name))
-    record = StructType(cls, frame, bindings)
-    cls.__livegrad_type__ = record  # type: ignore[attr-defined]
-    if "__init__" not in cls.__dict__:
-        cls.__init__ = instances.initialize  # type: ignore[misc]
-    if "__repr__" not in cls.__dict__:
-        cls.__repr__ = instances.represent  # type: ignore[assignment]
-    if "__eq__" not in cls.__dict__:
-        cls.__eq__ = instances.equal  # type: ignore[assignment]
-        cls.__hash__ = None  # type: ignore[assignment]
-    cls.__livegrad_parts__ = instances.parts  # type: ignore[attr-defined]
-    cls.copy = cls.__dict__.get("copy", instances.copy)  # type: ignore[attr-defined]
-    if custom is None or isinstance(custom, str):
-        cls.Differential = _DifferentialAttribute()  # type: ignore[attr-defined]
-    for name in ("dzero", "dadd", "dmul"):
-        if name not in cls.__dict__:
-            setattr(cls, name, ProtocolCall(name, record))
-    parameters = getattr(cls, "__parameters__", ())
-    if parameters:
-        cls.__class_getitem__ = classmethod(_GenericInstances(cls, parameters, frame))  # type: ignore[attr-defined]
-        return cls
-    for register in rules.struct:
-        register(record)
-    return cls
-
-
-# --- generic structs -------------------------------------------------------------------------------------------------
-
-
-class _GenericInstances:
-    """`Dual[float]`: creates the instances of a generic struct, once for each list of type arguments."""
-
-    def __init__(self, cls: type, parameters: Sequence[TypeVar], frame: FrameType | None) -> None:
-        self._cls, self._parameters, self._frame = cls, parameters, frame
-        self._instantiated: dict[tuple[Any, ...], type] = {}
-
-    def __call__(self, owner: type, arguments: Any) -> Any:
-        types = arguments if isinstance(arguments, tuple) else (arguments,)
-        if len(types) != len(self._parameters):
-            raise TypeError(f"{self._cls.__name__} takes {len(self._parameters)} types, found {len(types)}")
-        if types not in self._instantiated:
-            names = ", ".join(type if isinstance(type, str) else describe(plain_type(type)) for type in types)
-            for variable, type in zip(self._parameters, types, strict=True):
-                _require_bound(variable, plain_type(type))
-            generic = self._cls.__class__(
-                f"{self._cls.__name__}[{names}]", (self._cls,), {"__module__": owner.__module__}
-            )
-            bindings = dict(zip(self._parameters, types, strict=True))
-            self._instantiated[types] = make_struct(generic, self._frame, bindings)
-        return self._instantiated[types]
-
-
-def _require_bound(variable: TypeVar, type: FrontType) -> None:
-    for rule in rules.bound:
-        problem = rule(variable, type)
-        if problem is not None:
-            raise FunctionError("LG402", f"`{variable.__name__}` {problem}")
 
 
 def _substitute_variables(annotation: Any, bindings: Bindings) -> Any:

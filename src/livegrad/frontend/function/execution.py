@@ -30,7 +30,8 @@ from livegrad.ops.aggregate import make, member
 from livegrad.ops.maps import make_map, map_over
 from livegrad.ops.movement import broadcast_to
 from livegrad.runtime.cpu import compile_function
-from livegrad.tensors.handle import ShapeError, join_shapes
+from livegrad.tensors.broadcasting import join_shapes
+from livegrad.tensors.handle import ShapeError
 
 
 def run_prepared(

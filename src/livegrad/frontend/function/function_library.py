@@ -20,7 +20,7 @@ from livegrad.tensors import arithmetic, linalg, norms, products, transforms
 from livegrad.tensors.comparison import less
 from livegrad.tensors.creation import ones_like, zeros_like
 from livegrad.tensors.handle import Tensor
-from livegrad.tensors.indexing import where
+from livegrad.tensors.selection import where
 
 Item = TypeVar("Item")
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -46,7 +46,9 @@ from livegrad.ops.control import call
 from livegrad.ops.conversion import cast
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast_to
-from livegrad.tensors.handle import Tensor, join_shapes, wrap, wrap_array
+from livegrad.tensors.array_handles import wrap_array
+from livegrad.tensors.broadcasting import join_shapes
+from livegrad.tensors.handle import Tensor, wrap
 from livegrad.tensors.weak_types import is_weak, make_strong
 
 _MAX_DIRECT_CALLS = 4  # per function

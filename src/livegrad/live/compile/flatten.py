@@ -12,8 +12,9 @@ from types import MappingProxyType
 
 from livegrad.live.compile.network import CarryRef, Network, NetworkNode, OutputRef, Ref, RootRef
 from livegrad.live.graph.block import Block, Pin
-from livegrad.live.graph.block_graph import Edge, Graph, Source
+from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.composite import Composite
+from livegrad.live.graph.edges import Edge, Source
 from livegrad.live.graph.keys import carry_key, path_part, pin_key
 from livegrad.live.graph.regions import Region
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from livegrad.live.graph.append_buffer import AppendBuffer
 from livegrad.live.graph.block import Block, Body, Pin, State
-from livegrad.live.graph.block_graph import Source
+from livegrad.live.graph.edges import Source
 from livegrad.live.graph.keys import item_key, pin_key
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import Binding, Setting

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from livegrad.live.compile.graph_compiler import Compilation
-from livegrad.live.compile.live_plan import AppendStep, BlockStep, CapturedStep, LivePlan
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import AppendStep, BlockStep, CapturedStep
 
 
 def describe_phases(compilation: Compilation) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from livegrad.live.compile.live_plan import LivePlan, operand_key
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import operand_key
 
 
 @dataclass

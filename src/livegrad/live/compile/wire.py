@@ -9,19 +9,17 @@ from typing import Any
 import numpy as np
 
 from livegrad.ir.types import Tensor, Type, i64
-from livegrad.live.compile.live_plan import (
+from livegrad.live.compile.live_plan import BufferSpec, LivePlan, StateSpec
+from livegrad.live.compile.live_steps import (
     AppendStep,
     BlockStep,
     BufferOperand,
-    BufferSpec,
     CapturedStep,
     Carried,
     FeatureOperand,
-    LivePlan,
     Operand,
     ParameterOperand,
     RegionStep,
-    StateSpec,
     Step,
 )
 from livegrad.live.compile.network import CarryRef, Network, NetworkNode, OutputRef, Ref, RootRef

@@ -14,14 +14,13 @@ import numpy as np
 
 from livegrad.diagnostics import CompileError, LivegradError
 from livegrad.ir.types import Scalar, Tensor, Type, f32, f64, scalar_of_dtype
-from livegrad.live.compile.live_plan import (
+from livegrad.live.compile.live_plan import BufferSpec, LivePlan
+from livegrad.live.compile.live_steps import (
     AppendStep,
     BlockStep,
     BufferOperand,
-    BufferSpec,
     CapturedStep,
     FeatureOperand,
-    LivePlan,
     Operand,
     ParameterOperand,
     RegionStep,

@@ -13,16 +13,8 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import CompileError, LivegradError
-from livegrad.live.compile.live_plan import (
-    BlockStep,
-    BufferSpec,
-    LivePlan,
-    Operand,
-    RegionStep,
-    Step,
-    buffers_around,
-    renewed_buffers,
-)
+from livegrad.live.compile.live_plan import BufferSpec, LivePlan, renewed_buffers
+from livegrad.live.compile.live_steps import BlockStep, Operand, RegionStep, Step, buffers_around
 from livegrad.live.cpu.cpu_calls import Call, CallFactory
 from livegrad.live.cpu.cpu_run import LostResult, Run
 from livegrad.live.cpu.cut_off import CutOff

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from livegrad.diagnostics import LivegradError
-from livegrad.live.compile.live_plan import RegionStep
+from livegrad.live.compile.live_steps import RegionStep
 from livegrad.live.cpu.cut_off import NONE, find_equal
 from livegrad.live.cpu.on_demand import producers, unconditional_operands
 from livegrad.live.executor import Failure, Profile, RunReport

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
-from livegrad.live.compile.live_plan import LivePlan, RegionStep, Step, operand_key, roots_of
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import RegionStep, Step, operand_key, roots_of
 from livegrad.live.graph.sources import Numbers
 
 _MAX_COMPARED = 1 << 14  # bytes

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
-from livegrad.live.compile.live_plan import BlockStep, BufferOperand, LivePlan, Operand, RegionStep, Step, operand_key
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import BlockStep, BufferOperand, Operand, RegionStep, Step, operand_key
 
 
 def find_on_demand_steps(plan: LivePlan, regions: Iterable[str], is_needed: Callable[[str], bool]) -> set[str]:

@@ -10,17 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from livegrad.diagnostics import LivegradError
-from livegrad.live.compile.live_plan import (
+from livegrad.live.compile.live_plan import BufferSpec, LivePlan, renewed_buffers
+from livegrad.live.compile.live_steps import (
     BlockStep,
     BufferOperand,
-    BufferSpec,
     CapturedStep,
     FeatureOperand,
     LeafStep,
-    LivePlan,
     Operand,
     ParameterOperand,
-    renewed_buffers,
 )
 from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.buffers import DeviceBuffer, make_buffers, make_shared

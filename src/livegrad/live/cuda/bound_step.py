@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from livegrad.codegen.argument_slots import ArgumentSlot
-from livegrad.live.compile.live_plan import BlockStep, BufferOperand, Operand
+from livegrad.live.compile.live_steps import BlockStep, BufferOperand, Operand
 from livegrad.live.cuda.captured_graphs import CapturedGraph
 from livegrad.live.cuda.live_numbers import NumberSlot, make_number_slot
 from livegrad.live.cuda.step_code import StepCode

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from livegrad.live.compile.live_plan import BlockStep, LivePlan
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import BlockStep
 from livegrad.live.cuda.executable import CudaExecutable
 from livegrad.live.cuda.source_code import make_source_code
 from livegrad.live.cuda.step_code import CodeCache, StepCode, make_code

@@ -11,16 +11,8 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import LivegradError
-from livegrad.ir.lru import LruCache
-from livegrad.live.compile.live_plan import (
-    AppendStep,
-    BlockStep,
-    FeatureOperand,
-    LeafStep,
-    LivePlan,
-    Operand,
-    RegionStep,
-)
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import AppendStep, BlockStep, FeatureOperand, LeafStep, Operand, RegionStep
 from livegrad.live.cuda.advance_states import Advance
 from livegrad.live.cuda.bind_steps import NewBindings, PlanAddresses, bind_step, buffers_for, share_steps
 from livegrad.live.cuda.bound_step import BoundStep
@@ -28,13 +20,14 @@ from livegrad.live.cuda.buffers import Buffers, wait_for_writer, write_array
 from livegrad.live.cuda.captured_graphs import CapturedGraph
 from livegrad.live.cuda.host_work import HostWork
 from livegrad.live.cuda.in_place import find_in_place
-from livegrad.live.cuda.ledger import Ledger
 from livegrad.live.cuda.live_graph import LiveGraph, notify
 from livegrad.live.cuda.live_numbers import LiveNumbers
 from livegrad.live.cuda.missing_features import calls_that_cannot_run, run_without, steps_that_cannot_run
 from livegrad.live.cuda.pinned import DeviceReading
 from livegrad.live.cuda.program import Program
 from livegrad.live.cuda.program_builder import ProgramBuilder
+from livegrad.live.cuda.program_cache import ProgramCache
+from livegrad.live.cuda.report_slots import ReportSlots
 from livegrad.live.cuda.reports import report_of
 from livegrad.live.cuda.step_code import StepCode
 from livegrad.live.cuda.touched_buffers import leaves_of, regions_of
@@ -45,9 +38,6 @@ from livegrad.ops.context import FeatureLevel
 from livegrad.runtime.cuda.cuda_graph import ChangeRefused
 from livegrad.runtime.cuda.device_memory import DeviceMemory, download
 from livegrad.runtime.cuda.driver import DeviceError, check, device, driver
-
-_MAX_PROGRAMS = 64
-_ProgramKey = tuple[tuple[str, ...], Profile, frozenset[str]]  # steps, profiling, refused calls
 
 
 class CudaExecutable:
@@ -68,15 +58,14 @@ class CudaExecutable:
         self._missing: set[FeatureLevel] = set()  # features that steps read and that have no value
         self.bound: dict[str, BoundStep] = {}
         self.captured: dict[str, CapturedGraph] = {}
-        self.programs: LruCache[_ProgramKey, Program] = LruCache(_MAX_PROGRAMS, Program.close)
+        self.programs = ProgramCache()
         self.refused: Mapping[str, LivegradError] = {}  # calls inside regions that cannot run now
-        self._by_identity: dict[int, tuple[Sequence[str], Program]] = {}
         self._advance: Advance | None = None
         self._previous: CudaExecutable | None = None  # until `make_ready`
         self._shared: list[str] = []  # steps whose launches the previous executable still owns
         self.host = HostWork(self)
         leaves = list(leaves_of(plan.steps.values()))
-        self._make_ledger(leaves)
+        self.reports = ReportSlots(plan, leaves)
         self._append_memory = self._make_append_memory(leaves)
         all_codes = {
             **{key: bound.code for key, bound in ({} if previous is None else previous.bound).items()},
@@ -123,44 +112,12 @@ class CudaExecutable:
 
     # --- building ---
 
-    def _make_ledger(self, leaves: Sequence[LeafStep]) -> None:
-        regions = list(regions_of(self.plan.steps.values()))
-        self._counts = {}
-        position = 0
-        for region in regions:
-            self._counts[region.key] = position
-            position += len(region.bodies)
-        self.timers: dict[str, int] = {}  # of steps inside regions
-        for leaf in leaves:
-            if leaf.key not in self.plan.steps:
-                self.timers[leaf.key] = position
-                position += 2
-        self._status_ranges: dict[str, tuple[int, int]] = {}  # the first word and the count, by step
-        self._status_used = 0
-        self._counting_words = position
-        # Extra room for later edits with more kernels.
-        self.ledger = Ledger(8 * len(leaves) + 64, position)
-
     def status_address(self, bound: BoundStep) -> int:
-        """The address of the status words of a step. Steps that cannot fail never write there."""
-        if not bound.reports_failures:
-            return self.ledger.status_address
-        first, count = self._status_ranges.get(bound.key, (0, 0))
-        if count < bound.status_words:
-            first, count = self._status_used, bound.status_words
-            self._status_used += count
-            self._status_ranges[bound.key] = first, count
-            if self._status_used > self.ledger.status_words:
-                self._grow_ledger()
-        return self.ledger.status_address + 8 * first
-
-    def _grow_ledger(self) -> None:
-        """Allocates a larger ledger, updates launches that write status words, and drops programs that count runs."""
-        self.ledger = Ledger(2 * self._status_used, self._counting_words)
-        for key, bound in self.bound.items():
-            if bound.reports_failures:
-                notify(bound.move_status(self.ledger.status_address + 8 * self._status_ranges[key][0]))
-        self.drop_programs({region.key for region in regions_of(self.plan.steps.values())})
+        """The address of the status words of a step."""
+        if bound.reports_failures and not self.reports.reserve_status(bound):
+            self.reports.grow(list(self.bound.values()))
+            self.programs.drop({region.key for region in regions_of(self.plan.steps.values())})  # they count runs
+        return self.reports.status_address(bound.key)
 
     def _make_append_memory(self, leaves: Sequence[LeafStep]) -> dict[str, tuple[DeviceMemory, int]]:
         memory_of_step = {}
@@ -223,25 +180,9 @@ class CudaExecutable:
         """The addresses of buffers and numbers."""
         return PlanAddresses(self, self.plan)
 
-    def captured_graph(self, key: str) -> CapturedGraph:
-        """The captured graph of a step."""
-        return self.captured[key]
-
-    def counts_address(self, region: str) -> int:
-        """The address of the run counts of a region's bodies."""
-        return self.ledger.counting_address + 8 * self._counts[region]
-
-    def counts_index(self, region: str) -> int:
-        """The index of a region's first counting word."""
-        return self._counts[region]
-
     def append_ranges(self, key: str) -> int:
         """The address of the row ranges of the writers of an append step."""
         return self._append_memory[key][1]
-
-    def timer(self, key: str) -> int:
-        """The address of the timer of a step inside a region."""
-        return self.ledger.counting_address + 8 * self.timers[key]
 
     def run_host_item(self, key: str, item: int) -> None:
         """Runs a host call of a step."""
@@ -279,16 +220,6 @@ class CudaExecutable:
         """Writes new contents to a buffer."""
         write_array(self.buffers.address(buffer), contents)
 
-    def drop_programs(self, members: set[str]) -> None:
-        """Drops programs with one of these steps; they are rebuilt when needed."""
-        if not members:
-            return
-        for key, program in list(self.programs.items()):
-            if not members.isdisjoint(program.members):
-                program.close()
-                del self.programs[key]
-        self._by_identity.clear()
-
     def drop_advance(self) -> None:
         """Drops the graphs that advance states."""
         if self._advance is not None:
@@ -318,10 +249,10 @@ class CudaExecutable:
         """
         if not steps:
             return RunReport((), {}, seconds={} if profile else None, started={} if profile else None)
-        cached = self._by_identity.get(id(steps))
+        cached = self.programs.of_same(steps)
         must_check = bool(self._missing or self.plan.bindings)
-        if cached is not None and cached[0] is steps and not profile and not must_check:
-            return self._start(cached[1])
+        if cached is not None and not profile and not must_check:
+            return self._start(cached)
         missing = steps_that_cannot_run(self.plan, self.features, self.buffers.by_key, steps) if must_check else {}
         runnable = tuple(key for key in steps if key not in missing) if missing else tuple(steps)
         self.refused = calls_that_cannot_run(self.plan, self.features, runnable) if self._missing else {}
@@ -329,9 +260,7 @@ class CudaExecutable:
         if missing:
             return run_without(lambda: self._start(program) if program.steps else RunReport((), {}), missing)
         if steps.__class__ is tuple and not profile and not self.refused:
-            if len(self._by_identity) >= _MAX_PROGRAMS:
-                self._by_identity.clear()
-            self._by_identity[id(steps)] = steps, program
+            self.programs.remember(steps, program)
         return self._start(program)
 
     def operands_read(self, step: str) -> Iterable[Operand]:
@@ -342,10 +271,9 @@ class CudaExecutable:
         self, steps: Sequence[str], forced: Collection[str] | None, touched: Collection[object]
     ) -> Callable[[], RunReport | None] | None:
         """Returns a function that starts the program of these steps, if that is one graph without later checks."""
-        cached = self._by_identity.get(id(steps))
-        if cached is None or cached[0] is not steps or self._missing:
+        program, buffers = self.programs.of_same(steps), self.buffers
+        if program is None or self._missing:
             return None
-        program, buffers = cached[1], self.buffers
         graph, report = program.parts[0], program.report
         if not program.plain or program.externals or len(program.parts) > 1 or not isinstance(graph, LiveGraph):
             return None
@@ -375,16 +303,16 @@ class CudaExecutable:
         if program.last_times is not None:
             program.last_times.times()  # before the next run records its events again
         self.host.calls.clear()
-        self.ledger.clear()
+        self.reports.ledger.clear()
         try:
             failures = program.start(device().stream)
         except ChangeRefused:
             program, failures = self._rebuild_and_start(program)
-        return report_of(self, program, self.ledger.snapshot(), failures)
+        return report_of(self, program, self.reports.ledger.snapshot(), failures)
 
     def _rebuild_and_start(self, program: Program) -> tuple[Program, list[Failure]]:
         """Rebuilds and starts a program whose graph the driver refused to update."""
-        self.drop_programs(set(program.steps))
+        self.programs.drop(set(program.steps))
         rebuilt = self._get_program(program.steps, program.profile)
         return rebuilt, rebuilt.start(device().stream)
 
@@ -403,7 +331,6 @@ class CudaExecutable:
             program = ProgramBuilder(self, steps, profile).build()
             program.generation = self.buffers.generation
             self.programs.keep(key, program)
-            self._by_identity.clear()  # the cache may have evicted and closed another program
         return program
 
     def stage(self) -> None:
@@ -440,10 +367,7 @@ class CudaExecutable:
         """Releases graphs and memory. The driver waits for running work."""
         for key in self._shared:
             self.bound.pop(key, None)
-        for program in self.programs.values():
-            program.close()
-        self.programs.clear()
-        self._by_identity.clear()
+        self.programs.close()
         self.drop_advance()
         for graph in (*self.captured.values(), *self.bound.values()):
             graph.close()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from livegrad.ir.types import scalar_of
-from livegrad.live.compile.live_plan import BufferOperand, Operand, RegionStep
+from livegrad.live.compile.live_steps import BufferOperand, Operand, RegionStep
 from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.buffers import write_array
 from livegrad.runtime.cpu import run_function

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from livegrad.live.compile.live_plan import BlockStep, BufferOperand, Carried, RegionStep, Step
+from livegrad.live.compile.live_steps import BlockStep, BufferOperand, Carried, RegionStep, Step
 from livegrad.live.cuda.step_code import StepCode
 from livegrad.runtime.cuda.serialised_launches import SerialisedHostStep, SerialisedLaunch
 from livegrad.schedule.plan import KernelStep, View

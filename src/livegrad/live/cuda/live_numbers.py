@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of
-from livegrad.live.compile.live_plan import Operand, operand_key
+from livegrad.live.compile.live_steps import Operand, operand_key
 from livegrad.live.cuda.buffers import DeviceBuffer, allocate_zeroed, write_array
 from livegrad.live.cuda.live_graph import notify
 from livegrad.runtime.cuda.cuda_graph import Launch

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from livegrad.diagnostics import CompileError, LivegradError
-from livegrad.live.compile.live_plan import BufferOperand, FeatureOperand, LeafStep, LivePlan, RegionStep, operand_key
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import BufferOperand, FeatureOperand, LeafStep, RegionStep, operand_key
 from livegrad.live.cuda.buffers import DeviceBuffer
 from livegrad.live.executor import Failure, RunReport
 from livegrad.live.graph.sources import ForeignArray

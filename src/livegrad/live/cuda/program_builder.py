@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.types import Scalar, scalar_of
-from livegrad.live.compile.live_plan import (
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import (
     AppendStep,
     BlockStep,
     BufferOperand,
     CapturedStep,
     Carried,
-    LivePlan,
     Operand,
     RegionStep,
     Step,
@@ -28,10 +28,13 @@ from livegrad.live.cuda.captured_graphs import CapturedGraph
 from livegrad.live.cuda.control_kernels import append_launch, control_launch, time_launch
 from livegrad.live.cuda.live_graph import LiveGraph
 from livegrad.live.cuda.program import HostCallPart, Program, Timing, externals_of
+from livegrad.live.cuda.report_slots import ReportSlots
 from livegrad.live.cuda.touched_buffers import accessed_buffers, written_inside
 from livegrad.live.executor import Profile, RunReport
 from livegrad.runtime.cuda.cuda_graph import GraphBuilder, Launch
 from livegrad.runtime.cuda.dependencies import DependencyTracker
+
+MakeNode = Callable[[Iterable[int]], int]  # from the nodes that it waits for
 
 
 class Parts(Protocol):
@@ -41,13 +44,12 @@ class Parts(Protocol):
     bound: dict[str, BoundStep]
     in_place: dict[str, str]
     refused: Mapping[str, LivegradError]
+    captured: dict[str, CapturedGraph]
+    reports: ReportSlots
 
     def address(self, key: str) -> int: ...
     def operand_address(self, operand: Operand) -> int: ...
-    def captured_graph(self, key: str) -> CapturedGraph: ...
-    def counts_address(self, region: str) -> int: ...
     def append_ranges(self, key: str) -> int: ...
-    def timer(self, key: str) -> int: ...
     def run_host_item(self, key: str, item: int) -> None: ...
     def refuse(self, key: str) -> None: ...
     def run_host_region(self, region: RegionStep, bodies: Sequence[Program], prologue: Program) -> None: ...
@@ -60,13 +62,7 @@ class _Scope:
     builder: GraphBuilder
     tracker: DependencyTracker = field(default_factory=DependencyTracker)
 
-    def add(
-        self,
-        make: Callable[[Iterable[int]], int],
-        reads: Sequence[Any],
-        writes: Sequence[Any],
-        also: Iterable[int] = (),
-    ) -> int:
+    def add(self, make: MakeNode, reads: Sequence[Any], writes: Sequence[Any], also: Iterable[int] = ()) -> int:
         """Adds a node that waits for the earlier uses of what it reads and writes, and for the nodes in `also`."""
         return make(sorted(self.tracker.add(len(self.builder), reads, writes).union(also)))
 
@@ -193,7 +189,7 @@ class ProgramBuilder:
                 nodes[item] = builder.kernel(launch, before)
 
     def _add_captured_call(self, step: CapturedStep, scope: _Scope | None) -> None:
-        current, captured = self._open_scope(scope), self.parts.captured_graph(step.key)
+        current, captured = self._open_scope(scope), self.parts.captured[step.key]
         read = [operand.key for operand in step.operands if isinstance(operand, BufferOperand)]
         copies = []
         for index, (key, memory) in enumerate(zip(read, captured.copies, strict=True)):
@@ -261,7 +257,7 @@ class ProgramBuilder:
         self._add_prologue(step, outer)
         condition = outer.builder.condition()
         begin, repeat = _KERNELS[step.kind]
-        counts, control = self.parts.counts_address(step.key), self._control_type(step)
+        counts, control = self.parts.reports.counts_address(step.key), self._control_type(step)
         slots = {"condition": int(condition), "counts": counts, "bodies": len(step.bodies)}
         slots["index"] = 0 if step.index is None else self.parts.address(step.index)
         address = self.parts.operand_address(step.control)
@@ -374,7 +370,7 @@ class ProgramBuilder:
         return lambda: self._add_marker(step, lambda scope, before: scope.builder.event(stop, before))
 
     def _start_timer(self, step: Step, scope: _Scope) -> Callable[[], None]:
-        slot = self.parts.timer(step.key)
+        slot = self.parts.reports.timer_address(step.key)
         begin, end = time_launch("time_start", slot), time_launch("time_stop", slot)
         self._add_marker(step, lambda current, before: current.builder.kernel(begin, before), scope=scope)
         return lambda: self._add_marker(step, lambda current, before: current.builder.kernel(end, before), scope=scope)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from livegrad.diagnostics import KernelCheckError, LivegradError
-from livegrad.live.compile.live_plan import RegionStep, Step, operand_key
+from livegrad.live.compile.live_steps import RegionStep, Step, operand_key
 from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.ledger import CLEAN, Snapshot
 from livegrad.live.cuda.program import Program
@@ -120,10 +120,10 @@ class _Run:
                 owners = {self.program.owners[key] for key in full}
                 failures |= {owner: Failure(owner, error) for owner in owners}
                 break
-            self.executable.ledger.clear()
+            self.executable.reports.ledger.clear()
             for failure in self.program.start(device().stream):
                 failures[failure.step] = failure
-            self.snapshot = self.executable.ledger.snapshot()
+            self.snapshot = self.executable.reports.ledger.snapshot()
         for bound in self._reporting_steps():
             error = self._failed_check(bound)
             owner = self.program.owners[bound.key]
@@ -136,7 +136,7 @@ class _Run:
         return (bound[key] for key in self.program.owners if key in bound and bound[key].reports_failures)
 
     def _status_words(self, bound: BoundStep) -> Any:
-        first = (bound.status - self.executable.ledger.status_address) // 8
+        first = (bound.status - self.executable.reports.ledger.status_address) // 8
         return self.snapshot.status[first : first + bound.status_words]
 
     def _steps_with_full_tapes(self) -> list[str]:
@@ -161,7 +161,7 @@ class _Run:
     def _count(self, step: Step, counts: dict[str, int]) -> None:
         if not isinstance(step, RegionStep):
             return
-        first = self.executable.counts_index(step.key)
+        first = self.executable.reports.counts_index(step.key)
         for index, body in enumerate(step.bodies):
             count = int(self.snapshot.counts[first + index])
             for inner in body:
@@ -180,7 +180,7 @@ class _Run:
                 started[key] = 1e-3 * check(driver.cuEventElapsedTime(timing.first, start))
                 seconds[key] = 1e-3 * check(driver.cuEventElapsedTime(start, stop))
             for key in timing.inside:
-                seconds[key] = 1e-9 * float(self.snapshot.counts[self.executable.timers[key] + 1])
+                seconds[key] = 1e-9 * float(self.snapshot.counts[self.executable.reports.timers[key] + 1])
                 started[key] = started[self.program.owners[key]]
             self._times = seconds, started
         return self._times

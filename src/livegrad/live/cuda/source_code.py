@@ -12,7 +12,7 @@ from livegrad.codegen.argument_slots import ArgumentSlot
 from livegrad.diagnostics import CompileError, TextOrigin
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar, Tensor, Type
-from livegrad.live.compile.live_plan import BlockStep, BufferOperand
+from livegrad.live.compile.live_steps import BlockStep, BufferOperand
 from livegrad.live.cuda.step_code import StepCode
 from livegrad.live.graph.user_kernel import CudaKernel, KernelArgument
 from livegrad.runtime.cuda.driver import DeviceError, device, driver

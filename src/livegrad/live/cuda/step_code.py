@@ -16,7 +16,7 @@ from livegrad.compiler import compile_plan
 from livegrad.diagnostics import CompileError
 from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Function
-from livegrad.live.compile.live_plan import BlockStep, BufferOperand
+from livegrad.live.compile.live_steps import BlockStep, BufferOperand
 from livegrad.runtime.cuda.driver import DeviceError, device
 from livegrad.runtime.cuda.modules import load_code
 from livegrad.runtime.cuda.nvrtc import load_compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from livegrad.live.compile.live_plan import AppendStep, BufferOperand, CapturedStep, LeafStep, RegionStep, Step
+from livegrad.live.compile.live_steps import AppendStep, BufferOperand, CapturedStep, LeafStep, RegionStep, Step
 
 
 def leaves_of(steps: Iterable[Step]) -> Iterator[LeafStep]:

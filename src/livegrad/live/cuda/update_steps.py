@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
-from livegrad.live.compile.live_plan import BlockStep, LivePlan, ParameterOperand, Step, buffers_around
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import BlockStep, ParameterOperand, Step, buffers_around
 from livegrad.live.cuda.bind_steps import NewBindings, bind_step
 from livegrad.live.cuda.bound_step import BoundStep
 from livegrad.live.cuda.buffers import DeviceBuffer, make_buffers, write_array
@@ -49,7 +50,7 @@ def update_executable(
     _set_numbers(executable, named, before)
     _replace_launches(executable, named, old, bindings)
     _replace_captures(executable, captures)
-    for program in executable.programs.values():
+    for program in executable.programs:
         program.generation = executable.buffers.generation  # its launches have the new addresses
         program.externals = externals_of(program, plan)
     if any(key in bindings.buffers for state in plan.states for key in (state.value, state.next)):
@@ -132,14 +133,14 @@ def _replace_launches(
     moved = bindings.buffers.keys()
     outdated = {step.key for step in named if not moved.isdisjoint(buffers_in_other_nodes(step))}
     outdated |= {key for key, bound in old.items() if not executable.bound[key].can_replace(bound)}
-    executable.drop_programs(outdated)
+    executable.programs.drop(outdated)
     for key, bound in old.items():
         for before, after in zip(bound.kernel_launches(), executable.bound[key].kernel_launches(), strict=False):
             for graph in before.graphs:
                 graph.replace(before, after)
             before.graphs = []
     if any(bound.reports_failures != executable.bound[key].reports_failures for key, bound in old.items()):
-        for program in executable.programs.values():
+        for program in executable.programs:
             program.update_checks(executable.bound)
 
 
@@ -147,11 +148,11 @@ def _replace_captures(executable: CudaExecutable, captures: Mapping[str, Capture
     """Replaces captured graphs in child nodes. Drops programs where the driver refuses."""
     refused = set()
     for name, capture in captures.items():
-        for program in executable.programs.values():
+        for program in executable.programs:
             for graph in program.graphs:
                 if name in graph.children:
                     try:
                         graph.change_child(name, capture.graph)
                     except DeviceError:
                         refused.add(name.split(":")[0])
-    executable.drop_programs(refused)
+    executable.programs.drop(refused)

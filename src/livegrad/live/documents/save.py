@@ -13,8 +13,9 @@ from livegrad.live.documents.readable_values import to_readable
 from livegrad.live.documents.tables import Table, escape, function_table, graph_tables
 from livegrad.live.documents.toml_text import toml_text
 from livegrad.live.graph.block import Block, Pin
-from livegrad.live.graph.block_graph import Graph, Source
+from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.control import control_table
+from livegrad.live.graph.edges import Source
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import Binding
 from livegrad.live.recording.describe import Describer, Line

@@ -8,27 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from threading import get_ident
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.live.graph.block import AnyBlock, Block, Body, Pin, only_output, require_block, require_body, require_name
+from livegrad.live.graph.edges import Edge, Source, comes_from, find_current_number, source_exists
 from livegrad.live.graph.journal import Journal, Postbox, StructureChange, hold_locks
 from livegrad.live.graph.nesting import graphs_above, journals_inside, require_addable, with_inner_blocks
 from livegrad.live.graph.sources import Binding, ExternalBuffer, Setting, describe_setting, same_value, setting_of
-
-
-@dataclass(frozen=True)
-class Edge:
-    """A connection: the output that feeds an input."""
-
-    source: Pin
-
-
-Source = Edge | Setting | Binding
-
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -163,7 +152,7 @@ class Graph:
         for pin in (*self._pins_fed_by(block), *block.inputs.values()):
             self._set_source(pin, None)
         self._readers.pop(block, None)
-        for pin in [pin for pin, source in self.dormant.items() if pin.block is block or _comes_from(source, block)]:
+        for pin in [pin for pin, source in self.dormant.items() if pin.block is block or comes_from(source, block)]:
             del self.dormant[pin]
         del self.blocks[block.name]  # if an interrupt comes first, removing the block again does the rest
         block.home = None
@@ -225,7 +214,7 @@ class Graph:
 
     def _pins_fed_by(self, block: Block) -> list[Pin]:
         """The inputs that the outputs of a block feed."""
-        return [pin for pin in self._readers.get(block, ()) if _comes_from(self.sources.get(pin), block)]
+        return [pin for pin in self._readers.get(block, ()) if comes_from(self.sources.get(pin), block)]
 
     def follow_pins(self, block: Block) -> None:
         """Makes the sources of removed pins dormant, and restores the dormant sources of pins that exist again.
@@ -234,14 +223,14 @@ class Graph:
         when one of its blocks is removed.
         """
         orphaned = [pin for pin in block.all_pins() if pin in self.sources and not block.has(pin)]
-        for pin in (*orphaned, *(pin for pin in self._pins_fed_by(block) if not _exists(self.sources[pin]))):
+        for pin in (*orphaned, *(pin for pin in self._pins_fed_by(block) if not source_exists(self.sources[pin]))):
             source = self.sources[pin]
             self.journal.write("structure", pin, f"`{pin.name}` is dormant")
             self._set_source(pin, None)
             self.dormant[pin] = source
         for pin, source in list(self.dormant.items()):
-            is_affected = pin.block is block or _comes_from(source, block)
-            if is_affected and pin.block.has(pin) and _exists(source):
+            is_affected = pin.block is block or comes_from(source, block)
+            if is_affected and pin.block.has(pin) and source_exists(source):
                 self.journal.write("structure", pin, f"`{pin.name}` is connected again")
                 self._set_source(pin, source)
 
@@ -296,7 +285,7 @@ class Graph:
     @_edit
     def _set_value(self, target: Pin, value: Any) -> None:
         self._require_input(target)
-        like = _find_current_number(target) if value.__class__ is int else None
+        like = find_current_number(target) if value.__class__ is int else None
         self._apply_setting(target, setting_of(value, like))
 
     @_edit
@@ -400,35 +389,4 @@ def feeds_of(graph: Graph, block: Block) -> tuple[dict[Pin, Source], dict[Pin, S
     pins = (*graph._pins_fed_by(block), *block.inputs.values())
     feeds = {pin: source for pin in pins if (source := graph.sources.get(pin)) is not None}
     dormant = graph.dormant.items()
-    return feeds, {pin: source for pin, source in dormant if pin.block is block or _comes_from(source, block)}
-
-
-def _comes_from(source: Source | None, block: Block) -> bool:
-    return isinstance(source, Edge) and source.source.block is block
-
-
-def _exists(source: Source) -> bool:
-    return not isinstance(source, Edge) or source.source.block.has(source.source)
-
-
-def _find_current_number(target: Pin) -> Setting | None:
-    """The current number of an input: its value, its default, or the floats of all inner inputs behind it.
-
-    None if the block was rejected: a user may correct an invalid float by an integer, which must stay an integer.
-    """
-    numbers: list[Setting] = []
-    worklist = [(target, False)]  # inputs, and whether an outer pin has a value already
-    while worklist:
-        pin, is_decided = worklist.pop()
-        block = pin.block
-        if block.debug.is_rejected:
-            return None
-        source = None if block.home is None else block.home.sources.get(pin)
-        default = block.default_of(pin.name)
-        if not is_decided and isinstance(source, Setting) and source.is_number:
-            numbers.append(source)
-            is_decided = True
-        elif not is_decided and default is not None:
-            numbers.append(setting_of(default))
-        worklist += [(inner, is_decided) for inner in block.pins_behind(pin.name)]
-    return numbers[0] if numbers and all(number.value.__class__ is float for number in numbers) else None
+    return feeds, {pin: source for pin, source in dormant if pin.block is block or comes_from(source, block)}

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from livegrad.ir.drawing import Box, draw_graph
 from livegrad.live.graph.block import Block, Pin, State
-from livegrad.live.graph.block_graph import Edge, Graph
+from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.composite import Composite
+from livegrad.live.graph.edges import Edge
 from livegrad.live.graph.sources import Binding, Setting, describe_setting
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
-from livegrad.live.compile.live_plan import RegionKind
+from livegrad.live.compile.live_steps import RegionKind
 from livegrad.live.graph.block import Pin
 from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.composite import Composite

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from livegrad.live.graph.block import Block, Body, Pin
-from livegrad.live.graph.block_graph import Edge, Graph, Source, feeds_of
+from livegrad.live.graph.block_graph import Graph, feeds_of
 from livegrad.live.graph.composite import Composite
+from livegrad.live.graph.edges import Edge, Source
 from livegrad.live.graph.sources import Binding, Setting
 from livegrad.ops.context import FeatureLevel
 

@@ -12,8 +12,9 @@ from livegrad.live.blocks.graph_gradient import GradientBlock
 from livegrad.live.blocks.neighbours import neighbour_block
 from livegrad.live.graph.append_buffer import AppendBuffer
 from livegrad.live.graph.block import Block, Body, Pin, State
-from livegrad.live.graph.block_graph import Edge, Graph, Source
+from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.composite import Composite
+from livegrad.live.graph.edges import Edge, Source
 from livegrad.live.graph.regions import For, If, IfElse, Switch, While
 from livegrad.live.graph.sources import Binding, ExternalBuffer, setting_of
 from livegrad.live.recording.exact_values import decode_value

@@ -13,7 +13,8 @@ from typing import Any
 from livegrad.diagnostics import LivegradError
 from livegrad.live.compile.flatten import find_keys
 from livegrad.live.compile.graph_compiler import Compilation, compile_graph
-from livegrad.live.compile.live_plan import BlockStep, LivePlan, buffers_around
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import BlockStep, buffers_around
 from livegrad.live.executor import Executable, Executor, StepError
 from livegrad.live.frame import EngineError, Frame
 from livegrad.live.graph.block import Block

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, Type
 from livegrad.ir.walk import nodes_of
-from livegrad.live.compile.live_plan import (
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import (
     BlockStep,
     BufferOperand,
     CapturedStep,
     LeafStep,
-    LivePlan,
     ParameterOperand,
     RegionStep,
     Step,

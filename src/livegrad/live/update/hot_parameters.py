@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from livegrad.ir.types import f32, f64, scalar_of
-from livegrad.live.compile.live_plan import RegionStep
+from livegrad.live.compile.live_steps import RegionStep
 from livegrad.live.executor import Executable, RunReport
 from livegrad.live.graph.block import Pin
 from livegrad.live.graph.journal import Entry

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
 from livegrad.live.compile.graph_compiler import Compilation
-from livegrad.live.compile.live_plan import (
-    DERIVED,
+from livegrad.live.compile.live_plan import DERIVED, LivePlan
+from livegrad.live.compile.live_steps import (
     BufferOperand,
-    LivePlan,
     ParameterOperand,
     Step,
     buffers_written,

@@ -12,7 +12,8 @@ from typing import Any
 from livegrad.diagnostics import LivegradError
 from livegrad.live.compile.flatten import DerivedBlock, find_keys
 from livegrad.live.compile.graph_compiler import Compilation
-from livegrad.live.compile.live_plan import BlockStep, LivePlan
+from livegrad.live.compile.live_plan import LivePlan
+from livegrad.live.compile.live_steps import BlockStep
 from livegrad.live.compile.network import NetworkNode, RootRef
 from livegrad.live.compile.propagate import Inputs, pin_of
 from livegrad.live.frame import EngineError

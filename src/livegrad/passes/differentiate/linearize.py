@@ -22,6 +22,7 @@ from livegrad.ops.maps import map_
 from livegrad.ops.order import kept
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.tape import tape_get, tape_new, tape_set
+from livegrad.passes.differentiate.branch_residuals import assign_shared_slots, fill_slots
 from livegrad.passes.differentiate.choose_residuals import choose_residuals
 from livegrad.passes.differentiate.forward import carried_activity
 from livegrad.passes.differentiate.propagate import (
@@ -36,6 +37,7 @@ from livegrad.passes.differentiate.propagate import (
 )
 from livegrad.passes.differentiate.sink_broadcasts import sink_broadcasts
 from livegrad.passes.differentiate.tangents import Tangent, pack_results, result_nodes, result_tangent
+from livegrad.passes.functions import insert_unused_parameters
 
 
 @dataclass(frozen=True)
@@ -123,10 +125,10 @@ def _linearize_branches(
     splits = [_split_linear_part(branch, wanted) for branch in linear]
     needed = _find_needed_operands(linear, splits)
     branch_residuals = [tuple(node for node in split.residuals if node.op is not parameter_op) for split in splits]
-    slots, slots_of_branches = _assign_shared_slots(branch_residuals)
+    slots, slots_of_branches = assign_shared_slots(branch_residuals)
     count = len(functions[0].results)
     forward = tuple(
-        Function(b.function.name, b.function.parameters, (*b.primals, *_fill_slots(slots, residuals, branch_slots)))
+        Function(b.function.name, b.function.parameters, (*b.primals, *fill_slots(slots, residuals, branch_slots)))
         for b, residuals, branch_slots in zip(linear, branch_residuals, slots_of_branches, strict=True)
     )
     nodes = result_nodes(rebuild(primals, forward), count + len(slots))
@@ -154,30 +156,6 @@ def _find_needed_operands(linear: Sequence[Linearized], splits: Sequence[Split])
         for index in range(len(linear[0].function.parameters))
         if any(b.function.parameters[index] in split.residuals for b, split in zip(linear, splits, strict=True))
     ]
-
-
-def _assign_shared_slots(residuals: list[tuple[Node, ...]]) -> tuple[list[Type], list[list[int]]]:
-    """Slots for the residuals of branches: only one branch runs, so residuals of one type share a slot."""
-    slots: list[Type] = []
-    slots_of_branches: list[list[int]] = []
-    for nodes in residuals:
-        free = list(range(len(slots)))
-        branch_slots = []
-        for node in nodes:
-            index = next((i for i in free if slots[i] is node.type), None)
-            if index is None:
-                index = len(slots)
-                slots.append(node.type)
-            else:
-                free.remove(index)
-            branch_slots.append(index)
-        slots_of_branches.append(branch_slots)
-    return slots, slots_of_branches
-
-
-def _fill_slots(slots: list[Type], residuals: Sequence[Node], positions: list[int]) -> list[Node]:
-    by_slot = dict(zip(positions, residuals, strict=True))
-    return [by_slot[index] if index in by_slot else zero(type) for index, type in enumerate(slots)]
 
 
 def _build_linear_branch(
@@ -286,7 +264,7 @@ def _while_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, 
     operands = [*primals[:carried], *extra, *primals[carried:]]
     loop = while_loop(
         *operands,
-        condition=_insert_parameters(node.attribute("condition"), carried, [n.type for n in extra]),
+        condition=insert_unused_parameters(node.attribute("condition"), carried, [n.type for n in extra]),
         body=_build_taping_body(plan, counter=True),
         carried=carried + len(extra),
         limit=node.attribute("limit"),
@@ -296,22 +274,13 @@ def _while_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, 
     return make_tuple(*nodes[:carried]), tangent
 
 
-def _insert_parameters(function: Function, start: int, types: Sequence[Type]) -> Function:
-    """The function with unused parameters inserted at `start`."""
-    existing = list(function.parameter_types)
-    fresh = parameters_of([*existing[:start], *types, *existing[start:]])
-    used = [*fresh[:start], *fresh[start + len(types) :]]
-    replacements = dict(zip(function.parameters, used, strict=True))
-    return Function(function.name, fresh, substitute(function.results, replacements))
-
-
 def _build_taping_body(plan: _LoopPlan, counter: bool) -> Function:
     """The body that also counts its iterations (for `while`) and writes residuals to the tape."""
     body = plan.linear.function
     extra: list[Type] = [*([i64] if counter else []), *([plan.tape_type] if plan.taped else [])]
     position = 1 + plan.carried
     results = Function(body.name, body.parameters, (*plan.linear.primals, *plan.taped))
-    widened = _insert_parameters(results, position, extra)
+    widened = insert_unused_parameters(results, position, extra)
     index = widened.parameters[0]
     values, stored = widened.results[: plan.carried], widened.results[plan.carried :]
     more: list[Node] = [index + 1] if counter else []

@@ -19,8 +19,9 @@ from livegrad.ops.control import for_loop, parameters_of, while_loop
 from livegrad.ops.movement import inverse_permutation, permute
 from livegrad.ops.rules import zero
 from livegrad.passes.flatten_signature import get_of_make
+from livegrad.passes.functions import insert_unused_parameters
 from livegrad.passes.in_place_loops import writes_in_place
-from livegrad.passes.loop_over_elements.bodies import expand_condition, expand_function, insert_unused_parameters
+from livegrad.passes.loop_over_elements.bodies import expand_condition, expand_function
 from livegrad.passes.loop_over_elements.cost import gains_by_elements
 from livegrad.passes.loop_over_elements.elements import NotExpanded
 from livegrad.passes.loop_over_elements.known_zeros import mask_known_zeros

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from livegrad.ir.function import inline, make_function
+from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Attribute, Function, Key, Node, make_node
 from livegrad.ir.op import Op
@@ -19,26 +18,21 @@ from livegrad.ir.types import Scalar, Tensor, Type, components, i64, inner_types
 from livegrad.ir.walk import exchanged_functions, substitute
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.assignment import UPDATES, assign
-from livegrad.ops.control import parameters_of, while_loop
+from livegrad.ops.control import while_loop
 from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, sizes
 from livegrad.ops.reduction import arg_reduce
+from livegrad.passes.functions import insert_unused_parameters
 from livegrad.passes.index_maps import Index, build_loop_nest
 from livegrad.passes.loop_over_elements.dependence import may_read_overwritten
 from livegrad.passes.loop_over_elements.elements import Elements, NotExpanded, reduces_rows
+from livegrad.passes.loop_over_elements.expanded import Expanded, pass_all_scratch
 from livegrad.passes.loop_over_elements.sink import sink_into_regions
 from livegrad.passes.loop_over_elements.versions import Versions, branch_destinations, is_array, number_of_elements
 from livegrad.passes.regions import BRANCHES, LOOPS, first_argument
 
 _MAX_ATTEMPTS = 40
-
-
-class Expanded(NamedTuple):
-    """An expanded function; its scratch tensors are additional parameters, and its last results."""
-
-    function: Function
-    scratch: tuple[Tensor, ...]
 
 
 class _Retry(Exception):
@@ -372,7 +366,7 @@ class _FunctionExpansion:
         exchange: dict[Function, Function] = {}
         offset = 0
         for function, expanded, branch_scratch in zip(node.functions, expanded_branches, scratch, strict=True):
-            exchange[function] = _pass_all_scratch(expanded, scratch_types, offset)
+            exchange[function] = pass_all_scratch(expanded, scratch_types, offset)
             offset += len(branch_scratch)
         operands = (*arguments, *[storage.last for storage in results], *[storage.last for storage in all_scratch])
         branch = make_node(node.op, operands, exchanged_functions(node.attributes, exchange))  # type: ignore[arg-type]
@@ -392,29 +386,9 @@ class _FunctionExpansion:
             self._storage[storage.last] = storage
 
 
-def _pass_all_scratch(branch: Expanded, types: Sequence[Type], offset: int) -> Function:
-    """The branch with the scratch tensors of all branches as parameters and results; its own start at `offset`."""
-    parameter_types, count = branch.function.parameter_types, len(branch.scratch)
-    plain = len(parameter_types) - count
-    parameters = parameters_of([*parameter_types[:plain], *types])
-    results = inline(branch.function, [*parameters[:plain], *parameters[plain + offset : plain + offset + count]])
-    plain_results = len(results) - count
-    scratch = list(parameters[plain:])
-    scratch[offset : offset + count] = results[plain_results:]
-    return Function(branch.function.name, parameters, (*results[:plain_results], *scratch))
-
-
 def expand_condition(condition: Function) -> Function:
     """Expands the condition of a loop, which cannot write scratch tensors."""
     expanded = expand_function(condition, [None], scratch_position=len(condition.parameters), constant_from=0)
     if expanded.scratch:
         raise NotExpanded
     return expanded.function
-
-
-def insert_unused_parameters(function: Function, position: int, types: Sequence[Type]) -> Function:
-    """The function with unused parameters of these types inserted at a position."""
-    parameter_types = function.parameter_types
-    parameters = parameters_of([*parameter_types[:position], *types, *parameter_types[position:]])
-    arguments = [*parameters[:position], *parameters[position + len(types) :]]
-    return Function(function.name, parameters, inline(function, arguments))

@@ -19,8 +19,9 @@ from livegrad.live.blocks.graph_gradient import GradientBlock
 from livegrad.live.compile.flatten import find_keys
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, Pin, State
-from livegrad.live.graph.block_graph import Edge, Graph
+from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.composite import Composite
+from livegrad.live.graph.edges import Edge
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import Binding, Setting, describe_setting
 from livegrad.tools.studio.controls import control_of

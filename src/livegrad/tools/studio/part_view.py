@@ -22,7 +22,7 @@ from livegrad.implicit.shaders.steepness import steepness
 from livegrad.implicit.shaders.viewport_shader import viewport_shader
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Pin
-from livegrad.live.graph.block_graph import Edge, Source
+from livegrad.live.graph.edges import Edge, Source
 from livegrad.live.graph.sources import Setting
 from livegrad.tools.studio.controls import control_of
 from livegrad.tools.studio.frames import describe_error

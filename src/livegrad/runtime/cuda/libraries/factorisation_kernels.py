@@ -375,19 +375,15 @@ extern "C" __global__ void __launch_bounds__(256) write_vectors(const __grid_con
         if (size > 0) phase = {pivot.x / size, pivot.y / size};
     }
     for (long long i = threadIdx.x; i < a.rows; i += blockDim.x)
-    {
         if (a.flag == 1)
             a.right[(matrix * a.width + rank) * a.rows + i] = narrow(times(conjugate(widen(u[i])), phase));
         else
             a.left[(matrix * a.rows + i) * a.width + rank] = narrow(times(widen(u[i]), conjugate(phase)));
-    }
     for (long long i = threadIdx.x; v && i < a.columns; i += blockDim.x)
-    {
         if (a.flag == 1)
             a.left[(matrix * a.columns + i) * a.columns + rank] = narrow(times(widen(v[i]), conjugate(phase)));
         else
             a.right[(matrix * a.columns + rank) * a.columns + i] = narrow(times(conjugate(widen(v[i])), phase));
-    }
 }
 """
 KERNELS = (
