@@ -27,7 +27,8 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack
 from livegrad.passes.counted_while_loops import as_for_loop
 from livegrad.tensors.declared import convert_declared_number, convert_declared_numbers
-from livegrad.tensors.handle import ShapeError, are_weak_numbers, node_of, wrap
+from livegrad.tensors.errors import ShapeError
+from livegrad.tensors.handle import are_weak_numbers, node_of, wrap
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
 from livegrad.tensors.tracing import (
     Arguments,

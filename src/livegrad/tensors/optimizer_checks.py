@@ -9,11 +9,10 @@ import numpy as np
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.tensors.errors import ShapeError
 from livegrad.tensors.handle import Tensor
-from livegrad.tensors.optim import Tree
 from livegrad.tensors.pytrees import flatten
 
 
-def require_same_shapes(parameters: Tree, gradients: Tree) -> None:
+def require_same_shapes(parameters: Any, gradients: Any) -> None:
     """Requires that each gradient has the shape of its parameter: broadcasting would change the parameter's shape."""
     for parameter, gradient in zip(flatten(parameters)[0], flatten(gradients)[0], strict=False):
         if _shape(parameter) != _shape(gradient):

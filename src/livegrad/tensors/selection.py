@@ -13,15 +13,9 @@ from livegrad.ops.elementwise import select
 from livegrad.ops.movement import broadcast_to
 from livegrad.ops.sorting import take_along_axis as take_along_axis_nodes
 from livegrad.tensors.axes_and_shapes import normalise_axis
+from livegrad.tensors.broadcasting import broadcast_node_shapes, join_shapes
 from livegrad.tensors.errors import DtypeError, ShapeError
-from livegrad.tensors.handle import (
-    Tensor,
-    broadcast_node_shapes,
-    join_shapes,
-    match_operands,
-    node_of,
-    wrap,
-)
+from livegrad.tensors.handle import Tensor, match_operands, node_of, wrap
 from livegrad.tensors.index_keys import (
     element_type,
     wrap_negative_indices,

@@ -19,8 +19,9 @@ from livegrad.ops.rules import zero
 from livegrad.passes.batch import batch
 from livegrad.tensors.declared import convert_declared_numbers
 from livegrad.tensors.differentiated_call import Arguments, argument_positions, bind_by_position, require_differentiable
+from livegrad.tensors.errors import ShapeError
 from livegrad.tensors.grids import eye
-from livegrad.tensors.handle import ShapeError, Tensor, node_of, wrap
+from livegrad.tensors.handle import Tensor, node_of, wrap
 from livegrad.tensors.holomorphic import check_complex_linear, is_complex, may_conjugate, require_complex
 from livegrad.tensors.manipulation import moveaxis, reshape
 from livegrad.tensors.pytrees import Structure, dict_keys, flatten, unflatten

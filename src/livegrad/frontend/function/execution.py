@@ -31,7 +31,7 @@ from livegrad.ops.maps import make_map, map_over
 from livegrad.ops.movement import broadcast_to
 from livegrad.runtime.cpu import compile_function
 from livegrad.tensors.broadcasting import join_shapes
-from livegrad.tensors.handle import ShapeError
+from livegrad.tensors.errors import ShapeError
 
 
 def run_prepared(

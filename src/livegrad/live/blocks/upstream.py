@@ -17,7 +17,8 @@ from livegrad.live.compile.network import Network, inputs_of
 from livegrad.live.compile.propagate import input_type_of
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Pin, State
-from livegrad.live.graph.block_graph import Edge, Graph
+from livegrad.live.graph.block_graph import Graph
+from livegrad.live.graph.edges import Edge
 from livegrad.live.graph.sources import Setting
 
 

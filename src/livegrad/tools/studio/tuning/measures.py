@@ -17,7 +17,7 @@ from livegrad.live.blocks.rollout import FrameGradient, frame_gradient
 from livegrad.live.blocks.upstream import find_upstream
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Pin
-from livegrad.live.graph.block_graph import Edge
+from livegrad.live.graph.edges import Edge
 from livegrad.live.graph.sources import Numbers, Setting
 from livegrad.tools.studio.scenes import PartField, part_with_values
 from livegrad.tools.studio.tuning.targets import Target

@@ -19,7 +19,7 @@ from livegrad.diagnostics import LivegradError, UsageError
 from livegrad.live.engine import Engine
 from livegrad.live.frame import EngineError
 from livegrad.live.graph.block import Pin
-from livegrad.live.graph.block_graph import Edge
+from livegrad.live.graph.edges import Edge
 from livegrad.tools.studio.edits import Edits, MessageError
 from livegrad.tools.studio.frames import describe_error
 from livegrad.tools.studio.gestures import Gestures
