@@ -9,6 +9,7 @@ import pytest
 import livegrad as lg
 from livegrad import ops
 from livegrad.diagnostics import KernelCheckError
+from livegrad.ir.types.scalars import SCALARS
 from livegrad.ops.assignment import assign
 from livegrad.ops.indexing import lookup_or
 from livegrad.ops.movement import broadcast, index_along
@@ -29,7 +30,7 @@ def _keep_threads() -> Iterator[None]:
 
 def results(function: Any, *arguments: Any) -> Any:
     """The results of a traced function, which have the same bits with one thread and with three."""
-    types = [lg.ir.types.Tensor(lg.ir.types.SCALARS[_NAMES[a.dtype.name]], a.shape) for a in map(np.asarray, arguments)]
+    types = [lg.ir.types.Tensor(SCALARS[_NAMES[a.dtype.name]], a.shape) for a in map(np.asarray, arguments)]
     compiled = lg.ir.compile(lg.ir.trace(function, *types))
     set_threads(1)
     first = np.asarray(compiled(*arguments))

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from livegrad.runtime.cpu.native import matmul
+
 
 @dataclass(frozen=True)
 class Threshold:
@@ -160,6 +162,7 @@ def _imports(module: Any, threshold: Threshold, value: Any) -> bool:
 
 def _forget() -> None:
     """Clears the memos of pure functions, which do not know of the thresholds."""
+    matmul._best_of_sizes.cache_clear()  # alone: the other memos of this module keep native code alive
     for module in _modules():
         if not module.__name__.startswith(
             ("livegrad.schedule", "livegrad.passes", "livegrad.codegen.llvm", "livegrad.compiler")

@@ -7,11 +7,14 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
+import livegrad as lg
+from livegrad.runtime.cpu.native.matmul import _best_of_sizes
 from tests.fuzz.fuzzers import ROOT, Fuzzer, find_fuzzers
 from tests.fuzz.pool import Outcome, Pool
-from tests.fuzz.small_thresholds import THRESHOLDS, Threshold
+from tests.fuzz.small_thresholds import THRESHOLDS, Threshold, shrunk
 
 
 @pytest.mark.parametrize("fuzzer", find_fuzzers().values(), ids=lambda fuzzer: fuzzer.name)
@@ -65,3 +68,12 @@ def test_memory_that_nothing_has_written_is_poisoned() -> None:
 @pytest.mark.parametrize("threshold", THRESHOLDS, ids=lambda threshold: f"{threshold.module}.{threshold.name}")
 def test_every_threshold_that_is_shrunk_exists(threshold: Threshold) -> None:
     assert hasattr(importlib.import_module(threshold.module), threshold.name)
+
+
+def test_a_product_is_cut_into_items_by_the_thresholds_of_now() -> None:
+    """How a product is computed is remembered by its sizes, which do not contain the thresholds."""
+    x = lg.ones((24, 40))
+    np.testing.assert_array_equal(x @ x.T, np.full((24, 24), 40.0))
+    assert _best_of_sizes.cache_info().currsize > 0
+    with shrunk({}):
+        assert _best_of_sizes.cache_info().currsize == 0

@@ -142,3 +142,8 @@ def divide_exactly(size: Size, divisor: Size) -> Size | None:
             rest.remove(name)
         quotient.append((tuple(rest), term_coefficient // coefficient))
     return _from_terms(quotient)
+
+
+def round_up(size: int, unit: int) -> int:
+    """The least multiple of `unit` that is not below `size`."""
+    return -(-size // unit) * unit

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from livegrad.ir.dimension import Size
+from livegrad.ir.dimension import Size, round_up
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Node
 from livegrad.ir.propagate_lines import propagates_lines
@@ -123,7 +123,7 @@ def _chirp(index: Node, length: int, element: Scalar, inverse: bool) -> Node:
 
 def _fast_length(least: int) -> int:
     """The smallest length from `least` on whose prime factors are at most 5, and that vectors divide."""
-    length = -(-least // 16) * 16
+    length = round_up(least, 16)
     while True:
         rest = length
         for prime in (2, 3, 5):

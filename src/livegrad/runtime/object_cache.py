@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from livegrad.ir.dimension import round_up
 from livegrad.state import Owned, renew_lock_after_fork
 
 FORMAT_VERSION = 1
@@ -202,7 +203,7 @@ class ObjectCache:
                 try:
                     status = entry.stat(follow_symlinks=False)
                     if entry.name.endswith(_SUFFIX):
-                        yield status.st_mtime, -(-status.st_size // _TALLY_UNIT) * _TALLY_UNIT, entry.path
+                        yield status.st_mtime, round_up(status.st_size, _TALLY_UNIT), entry.path
                     elif entry.name.endswith(_TEMPORARY_SUFFIX) and status.st_mtime < abandoned_before:
                         os.unlink(entry.path)
                 except FileNotFoundError:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from livegrad.diagnostics import CompileError, SourceLocation
 from livegrad.ir.cached_property import cached_property
+from livegrad.ir.dimension import round_up
 from livegrad.ir.node import Function
 from livegrad.ir.op import Op
 from livegrad.ir.text import print_function
@@ -65,11 +66,6 @@ class Buffer:
 def reserved_bytes(size: int) -> int:
     """The bytes that a buffer of this size takes in an arena."""
     return round_up(max(size, 1), ALIGNMENT)
-
-
-def round_up(size: int, unit: int) -> int:
-    """The least multiple of `unit` that is not below `size`."""
-    return -(-size // unit) * unit
 
 
 def storage(type: Type) -> tuple[Scalar, tuple[int, ...]]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from livegrad import __version__, ops
+from livegrad.ir.dimension import round_up
 from livegrad.ir.function import trace
 from livegrad.ir.types import f32
 from livegrad.ops.maps import map_over
@@ -114,7 +115,7 @@ def _cache() -> dict[str, Any]:
         for name in names:
             with contextlib.suppress(FileNotFoundError):  # another process may be evicting files
                 file_size = (Path(folder) / name).stat().st_size
-                files, size = files + 1, size + -(-file_size // _BLOCK) * _BLOCK
+                files, size = files + 1, size + round_up(file_size, _BLOCK)
     return {"folder": str(settings.directory), "files": files, "bytes": size, "most_bytes": settings.max_bytes}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from livegrad.codegen.argument_slots import ArgumentSlot, SlotKind, buffer_slot, is_cell
 from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.compiler import lower_loops
+from livegrad.ir.dimension import round_up
 from livegrad.schedule.loops.device import blocks_of_a_row, fold_bytes, row_count, tile_count, worker_count
 from livegrad.schedule.loops.nest import LoopNest, for_device
 from livegrad.schedule.plan import KernelStep, Plan
@@ -56,7 +57,7 @@ def bind(step: KernelStep, plan: Plan, share_rows: bool = False, target: Target 
     if not nest.kept_points:  # otherwise scratch is in registers
         ports = zip(kernel.outputs, step.outputs, strict=True)
         scratch = max((view.buffer.bytes for port, view in ports if port.scratch), default=0)
-        scratch = -(-scratch // 16) * 16
+        scratch = round_up(scratch, 16)
     slots = _argument_slots(nest, plan)
     slots |= {"rows": rows, "scratch_bytes": scratch, "blocks": blocks}
     partials = sum(fold_bytes(kernel)) * rows * blocks if blocks > 1 else 0

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from livegrad.ir.dimension import round_up
+
 _NUMBERS = """\
 __device__ inline float lg_from_half(unsigned short bits)
 { float value; asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits)); return value; }
@@ -345,5 +347,5 @@ def library(text: str, ieee: bool, largest_slot: int) -> list[str]:
         if not defined.isdisjoint(required):
             selected.append(piece)
             required |= mentioned
-    spare = [f"#define LG_SPARE {-(-largest_slot // 16) * 16}"] if "lg_memory" in required else []
+    spare = [f"#define LG_SPARE {round_up(largest_slot, 16)}"] if "lg_memory" in required else []
     return [*spare, *reversed(selected)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.registers import NodeValue, Register, llvm_type, pointer, rebuild_value, registers_of
+from livegrad.ir.dimension import round_up
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tape, Tensor, f16, i64
 from livegrad.passes.functions import is_pure, is_pure_node
@@ -263,4 +264,4 @@ class _Frame:
 
 
 def _slot_size(type: Scalar, lanes: int) -> int:
-    return -(-byte_size(type) * lanes // _ALIGNMENT) * _ALIGNMENT
+    return round_up(byte_size(type) * lanes, _ALIGNMENT)

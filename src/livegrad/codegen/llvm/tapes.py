@@ -16,6 +16,7 @@ from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.registers import NodeValue, Register, TapeReference, TapeRows, pointer
 from livegrad.codegen.llvm.vector_memory import load_vector, memory_type, store_element, store_vector
 from livegrad.diagnostics import CompileError
+from livegrad.ir.dimension import round_up
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tape, Type, bool_, components, i64, inner_types
 from livegrad.ir.walk import functions_in, nodes_of, ops_in, toposort
@@ -83,11 +84,11 @@ def _layout(type: Type, lanes: int) -> tuple[tuple[int, ...], int]:
     for leaf in _leaves(type):
         element = 8 if isinstance(leaf, Tape) else byte_size(leaf)
         aligned = 8 if lanes > 1 or isinstance(leaf, Tape) else element
-        start = -(-end // aligned) * aligned
+        start = round_up(end, aligned)
         offsets.append(start)
         end = start + (8 if isinstance(leaf, Tape) else element * lanes)
         alignment = max(alignment, aligned)
-    return tuple(offsets), max(-(-end // alignment) * alignment, alignment)
+    return tuple(offsets), max(round_up(end, alignment), alignment)
 
 
 def slot_bytes(type: Type, lanes: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from livegrad.ir import types as ir
+from livegrad.ir.types.scalars import SCALARS
 
 _RANK = {"bool": 0, "unsigned": 1, "signed": 2, "float": 3, "complex": 4}
 
@@ -33,7 +34,7 @@ def promote(first: ir.Scalar, first_weak: bool, second: ir.Scalar, second_weak: 
         return first if first.bits >= second.bits else second
     low, high = sorted((first, second), key=lambda scalar: _RANK[scalar.kind])
     if low.kind == "unsigned" and high.kind == "signed" and low.bits >= high.bits:
-        return ir.SCALARS[f"i{min(64, 2 * low.bits)}"]
+        return SCALARS[f"i{min(64, 2 * low.bits)}"]
     if low.kind == "float" and high.kind == "complex" and low.bits == 64:
         return ir.c128
     return high

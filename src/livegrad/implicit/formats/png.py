@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from livegrad.diagnostics import warn_caller
 from livegrad.implicit.formats.errors import FormatError, FormatWarning
+from livegrad.ir.dimension import round_up
 from livegrad.runtime.atomic_files import write_atomically
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -88,7 +89,7 @@ def _unfilter(data: bytes, height: int, stride: int, step: int) -> NDArray[np.ui
 
 
 def _unfilter_sub(line: NDArray[np.uint8], above: NDArray[np.uint8], step: int) -> NDArray[np.uint8]:
-    padded = np.zeros(-(-len(line) // step) * step, np.uint8)
+    padded = np.zeros(round_up(len(line), step), np.uint8)
     padded[: len(line)] = line
     return np.cumsum(padded.reshape(-1, step), axis=0, dtype=np.uint8).reshape(-1)[: len(line)]
 

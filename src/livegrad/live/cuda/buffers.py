@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.ir.dimension import round_up
 from livegrad.live.compile.live_plan import BufferSpec, LivePlan
 from livegrad.live.graph.sources import ForeignArray, Numbers
 from livegrad.runtime.cuda.device_memory import DeviceMemory
@@ -66,7 +67,7 @@ def make_buffers(specs: Iterable[BufferSpec], plan: LivePlan) -> dict[str, Devic
         else:
             small.append(spec)
     if small:
-        sizes = [-(-max(spec.bytes, 1) // _ALIGNMENT) * _ALIGNMENT for spec in small]
+        sizes = [round_up(max(spec.bytes, 1), _ALIGNMENT) for spec in small]
         memory = allocate_zeroed(sum(sizes))
         address = memory.address
         for spec, size in zip(small, sizes, strict=True):

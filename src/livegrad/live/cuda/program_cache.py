@@ -30,7 +30,7 @@ class ProgramCache:
         cached = self._by_identity.get(id(steps))
         return cached[1] if cached is not None and cached[0] is steps else None
 
-    def remember(self, steps: tuple[str, ...], program: Program) -> None:
+    def remember(self, steps: Sequence[str], program: Program) -> None:
         """Finds the program by the identity of `steps` from now on."""
         if len(self._by_identity) >= _MAX_PROGRAMS:
             self._by_identity.clear()

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.ir.dimension import round_up
 from livegrad.ir.types import Scalar, u8
 from livegrad.state import Owned, renew_lock_after_fork
 
@@ -56,7 +57,7 @@ class MemoryPool:
 
     def array(self, element: Scalar, shape: tuple[int, ...], size: int) -> np.ndarray[Any, Any]:
         """An uninitialised array of `size` bytes."""
-        rounded = -(-size // 4096) * 4096
+        rounded = round_up(size, 4096)
         with self._lock:
             blocks = self._free.get(rounded)
             memory = blocks.pop() if blocks else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import prod
 
 from livegrad.codegen.llvm.matmul.product import Product
+from livegrad.ir.dimension import round_up
 from livegrad.ir.symbolic_size import compute_for_sizes, symbolic_within
 from livegrad.runtime.cpu.matmul_steps import native_product
 from livegrad.runtime.cpu.native.caches import second_level_bytes
@@ -23,7 +24,7 @@ from livegrad.schedule.loops.cost_model import (
     TILES_A_THREAD,
 )
 from livegrad.schedule.loops.nest import RowTile
-from livegrad.schedule.plan import HostStep, RowChain, round_up
+from livegrad.schedule.plan import HostStep, RowChain
 
 
 def rows_of_tile(chain: RowChain) -> int | None:

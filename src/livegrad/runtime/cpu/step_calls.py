@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from livegrad.codegen.argument_slots import ArgumentSlot
 from livegrad.codegen.llvm.matmul.product import Launches, Product
+from livegrad.ir.dimension import round_up
 from livegrad.runtime.cpu.native.chain_kernel import HEADER, LIBRARY, MEMBER, PATCH
 from livegrad.runtime.cpu.native.convolution import Convolution, arrange_convolution
 from livegrad.runtime.cpu.native.fourier import PREFIX, Transform, Word, arrange_transform
@@ -18,7 +19,7 @@ from livegrad.runtime.cpu.native.matmul import arrange, arrange_rows
 from livegrad.runtime.cpu.native.ordering import PREFIX as ORDERING
 from livegrad.runtime.cpu.native.ordering import Ordering, arrange_ordering
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
-from livegrad.schedule.plan import ALIGNMENT, round_up
+from livegrad.schedule.plan import ALIGNMENT
 
 
 def whole_lines(size: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
+from livegrad.ir.dimension import round_up
 from livegrad.ir.symbolic_size import compute_for_sizes
 from livegrad.passes.regions import LOOPS
 from livegrad.schedule.loops.cost_model import (
@@ -80,7 +81,7 @@ def _items(cost: float, lanes: int, domain: tuple[int, ...], inner: tuple[int, .
     lines, length = prod(domain[:-1]), domain[-1]
     if chunks > lines:  # lines have to be split
         target = max(lanes, min(target, -(-length * max(1, lines) // chunks)))
-    block = -(-target // lanes) * lanes
+    block = round_up(target, lanes)
     items = lines * -(-length // block)
     return block, items, max(1, min(block // max(1, length), -(-items // chunks)))
 

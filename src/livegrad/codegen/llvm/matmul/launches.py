@@ -12,7 +12,7 @@ from livegrad.codegen.llvm.matmul.matmul_module import MULTIPLY_SLOTS
 from livegrad.codegen.llvm.matmul.packing import PACK_SLOTS, ROW_PADDING, SUM_SLOTS
 from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, OperandName, Product
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
-from livegrad.schedule.plan import round_up
+from livegrad.ir.dimension import round_up
 
 # Inner elements that a tile sums at once. It depends on sizes alone, because it determines how sums are rounded. Of a
 # packed operand: as many as fit in the second-level cache with their panels. Of one read in place: fewer, because each

@@ -19,6 +19,7 @@ from livegrad.codegen.llvm.matmul.launches import ONE_ITEM, pack, sum_of_parts
 from livegrad.codegen.llvm.matmul.packing import ROW_PADDING
 from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, OperandName
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
+from livegrad.ir.dimension import round_up
 from livegrad.runtime.cpu.native.matmul import best_tiles, shapes_for
 
 _DEPTH = 256  # lines that a tile sums at once, so that their panel and a block of the kernels stay in the L1 cache
@@ -123,7 +124,7 @@ class _Arrangement:
         missing = -(-wanted // (others * column_blocks * row_blocks))
         row_blocks = max(row_blocks, min(row_blocks * missing, rows // (4 * highest)))
         least = -(-rows // row_blocks)
-        row_block = min(rows, -(-least // highest) * highest)
+        row_block = min(rows, round_up(least, highest))
         row_blocks = -(-rows // row_block)
         items = others * column_blocks * row_blocks
         parts = max(1, min(-(-wanted // items), self.blocks))
@@ -253,4 +254,4 @@ def _table(role: str, dimensions: Sequence[tuple[int, int]]) -> dict[str, int | 
 
 
 def _round_to_cache_line(size: int) -> int:
-    return -(-size // 64) * 64
+    return round_up(size, 64)

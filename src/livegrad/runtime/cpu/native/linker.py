@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from livegrad.schedule.plan import round_up
+from livegrad.ir.dimension import round_up
 
 # The ELF format for x86-64, little endian, with the names of its specification.
 _MAGIC, _X86_64 = b"\x7fELF\x02\x01", 62

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from livegrad.codegen.llvm.matmul.product import Launch, OperandName
 from livegrad.codegen.llvm.ordering_module import GUARD, ORDERING_SLOTS, Keys, module_text
+from livegrad.ir.dimension import round_up
 from livegrad.ir.types import Scalar, f32, f64, i32, i64
 from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
@@ -71,7 +72,7 @@ def arrange_ordering(ordering: Ordering) -> tuple[Launch, int]:
         scratch = GUARD + 16 * ordering.count + keys.vector_bytes
     else:
         scratch = 2 * rounded + 8 * ordering.length
-    scratch = -(-scratch // 64) * 64
+    scratch = round_up(scratch, 64)
     sides: dict[str, int | OperandName] = {}
     for name, (outer, row, step) in (("source", ordering.source), ("target", ordering.target)):
         sides |= {f"{name}_outer": outer, f"{name}_row": row, f"{name}_step": step}

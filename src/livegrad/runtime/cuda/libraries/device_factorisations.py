@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from livegrad.ir.dimension import round_up
 from livegrad.ir.types import Scalar, Tensor, c64, c128, f32, f64
 from livegrad.ops.decompositions import qr
 from livegrad.ops.movement import permute, sizes
@@ -35,7 +36,7 @@ class _Memory:
         end = 0
         for name, size in sizes.items():
             self._offsets[name] = end
-            end += -(-size // 16) * 16
+            end += round_up(size, 16)
         self._memory = DeviceMemory(end)
 
     def __getitem__(self, name: str) -> int:

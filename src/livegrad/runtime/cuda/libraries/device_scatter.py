@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from livegrad.codegen.cuda.kernel_values import memory_type
+from livegrad.ir.dimension import round_up
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, f32, f64, i32, i64, scalar_of, u32, u64
 from livegrad.ops.assignment import assign
@@ -199,7 +200,7 @@ class Scatter:
         if adds and element in _FLOATS:
             self._steps = ("find_exponents", "add_scaled")
             self._words = 1 if element is f32 else 2
-        self._owner_bytes = -(-4 * self._elements // 16) * 16
+        self._owner_bytes = round_up(4 * self._elements, 16)
         self._memory: DeviceMemory | None = None
 
     @property

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from livegrad.codegen.cuda.kernel_values import memory_type
+from livegrad.ir.dimension import round_up
 from livegrad.ir.types import Scalar, Tensor
 from livegrad.ops.movement import permute
 from livegrad.ops.sorting import argsort, searchsorted
@@ -181,7 +182,7 @@ class MergeSort:
     def sorted_keys(self) -> int:
         """The address of the sorted keys after a sort with `wants_order`."""
         assert self._memory is not None
-        return self._memory.address + -(-self.count * self.element.dtype.itemsize // 16) * 16
+        return self._memory.address + round_up(self.count * self.element.dtype.itemsize, 16)
 
     def prepare(self) -> None:
         """Allocates the buffers between passes, and loads the kernel."""
@@ -189,13 +190,13 @@ class MergeSort:
         if self.sorts_tiles:
             load_function(self._tiles, "sort", "sort_tiles")
         if self._memory is None:
-            keys = -(-self.count * self.element.dtype.itemsize // 16) * 16
+            keys = round_up(self.count * self.element.dtype.itemsize, 16)
             self._memory = DeviceMemory(2 * keys + 8 * self.count)
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
         """Enqueues a launch for each pass; the last one writes the result."""
         assert self._memory is not None
-        keys = -(-self.count * self.element.dtype.itemsize // 16) * 16
+        keys = round_up(self.count * self.element.dtype.itemsize, 16)
         first = self._memory.address
         spare_order = first + 2 * keys
         passes = [0] * self.sorts_tiles + self.runs  # 0: sorts tiles
