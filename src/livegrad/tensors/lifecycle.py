@@ -295,5 +295,5 @@ def _variables(node: Node) -> list[Any]:
 def _from_pickle(array: Any, is_variable: bool = False) -> Tensor:
     # Out-of-band buffers belong to the caller of `pickle.loads`, who may write to them.
     data = array if array.flags.owndata and array.flags.c_contiguous else np.array(array, order="C")
-    tensor = _module("handle").wrap_array(data)
+    tensor = _module("array_handles").wrap_array(data)
     return tensor.requires_grad_() if is_variable else tensor
