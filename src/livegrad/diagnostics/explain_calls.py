@@ -50,11 +50,13 @@ class Shortcut(Protocol):
     """A cache of results of a function's calls."""
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> tuple[Any, Any]:
-        """Returns (cached result, None), (None, key for `learn`), or (None, None) for a call that is not cached."""
+        """Returns (result, None), (None, key for `call_and_learn`), or (None, None) for a call that is not cached."""
         ...
 
-    def learn(self, call_key: Any, result: Any, /) -> None:
-        """Stores the result of a call."""
+    def call_and_learn(
+        self, call_key: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /
+    ) -> Any:
+        """Calls the function, and stores how to repeat the call."""
         ...
 
 
@@ -102,11 +104,11 @@ def with_shortcut(function: Callable[..., Any], shortcut: Shortcut) -> Callable[
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         result, call_key = shortcut.find(args, kwargs)
-        if result is None:
-            result = function(*args, **kwargs)
-            if call_key is not None:
-                shortcut.learn(call_key, result)
-        return result
+        if result is not None:
+            return result
+        if call_key is not None:
+            return shortcut.call_and_learn(call_key, function, args, kwargs)
+        return function(*args, **kwargs)
 
     wrapper.__livegrad_explained__ = True  # type: ignore[attr-defined]
     return wrapper

@@ -264,15 +264,16 @@ def _check_mask_shape(mask: Mask, sizes: tuple[Size, ...]) -> Mask:
 
 def execute_mask(mask: Mask) -> list[Node]:
     """Executes a mask and returns the indices of its true elements, one node for each of its axes."""
-    count_shape_from_data()
     value: Array = mask.value.numpy() if isinstance(mask.value, Tensor) else mask.value
+    count_shape_from_data()
     return [wrap_array(np.ascontiguousarray(index, np.int64)).node for index in np.nonzero(value)]
 
 
 def execute_scalar_mask(mask: Mask) -> bool:
     """Executes a zero-dimensional mask, which decides whether the new axis has one element or none."""
+    value = bool(mask.value)
     count_shape_from_data()
-    return bool(mask.value)
+    return value
 
 
 def mask_node(mask: Mask) -> Node:

@@ -1,18 +1,21 @@
 """Memoises the ops that calls of tensor functions create, so that repeated calls skip checks and type derivation.
 
 `lg.mean(x)` promotes, checks axes and derives types to create three ops. These depend only on the types of its tensors
-and on its other arguments, so a later call creates the same ops directly, deferred (`lazy/deferred_ops.py`). This
-covers the functions in `REPEATED`, small data, and ops that cannot fail. `namespace` gives each function a
-`RepeatedCalls`, which `explain_calls` tries first.
+and on its other arguments. So a call that comes for the second time is traced on placeholders of the same types, and
+later ones create the traced ops directly, deferred (`lazy/deferred_ops.py`). This covers the functions in `REPEATED`,
+small data, and ops that cannot fail. `namespace` gives each function a `RepeatedCalls`, which `explain_calls` tries
+first.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from math import copysign
 from typing import Any
 from weakref import ref
 
-from livegrad.diagnostics import caller_origins
+from livegrad.diagnostics import LivegradError, caller_origins
 from livegrad.ir.leaves import constant_op, input_op
 from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Node
@@ -20,12 +23,13 @@ from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Scalar
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
-from livegrad.lazy.deferred_ops import defer_op, node_of_operand, number_operand
+from livegrad.lazy.deferred_ops import defer_op, number_operand
 from livegrad.lazy.small_ops import SmallCall, SmallNumber, SmallOp, Step, is_small
 from livegrad.ops.placement import transfer
-from livegrad.state import Owned
+from livegrad.state import Owned, renew_lock_after_fork
 from livegrad.tensors.deferred import operand_of
-from livegrad.tensors.handle import Tensor
+from livegrad.tensors.handle import Tensor, wrap
+from livegrad.tensors.tracing import placeholders
 from livegrad.tensors.weak_types import python_numbers
 
 REPEATED = frozenset(
@@ -44,7 +48,6 @@ CREATION = frozenset({"arange", "eye", "linspace"})  # functions whose results m
 REPEATED_LINALG = frozenset({"cholesky", "det", "eigvalsh", "inv", "matrix_norm", "solve", "svdvals", "vector_norm"})
 _MAX_CALLS = 1024
 _MAX_STEPS = 256
-_MAX_MADE = _MAX_STEPS  # nodes that a function makes of one argument
 _new = object.__new__
 _VALUE_KEYED = frozenset({int, bool, str, type(None), type(Ellipsis)})
 _Call = tuple[SmallOp, tuple["int | SmallNumber", ...]]  # with positions among the sources
@@ -57,6 +60,8 @@ class _Calls:
         # Values keep the tensor types alive whose ids are part of the key.
         self.calls: LruCache[Any, tuple[_Call | None, list[Any]]] = LruCache(_MAX_CALLS)
         self.first_calls: LruCache[Any, list[Any]] = LruCache(_MAX_CALLS)
+        self.lock = threading.Lock()
+        renew_lock_after_fork(self, "lock")
 
 
 _calls = Owned(_Calls)
@@ -75,7 +80,7 @@ class RepeatedCalls:
         self._name = name
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor | None, Any]:
-        """Returns the result of a repeated call, or a key for `learn`; neither if the call cannot be cached."""
+        """Returns the result of a repeated call or a key for `call_and_learn`; neither if it cannot be cached."""
         if not ambient.is_unset or python_numbers.current.traces:
             return None, None
         key: list[Any] = [self._name]
@@ -104,51 +109,57 @@ class RepeatedCalls:
             return None, (call_key, list(sources))
         return None if call[0] is None else repeat_call(call[0], list(sources)), None
 
-    def learn(self, call_key: Any, result: Any) -> None:
-        """Caches the ops of a call when it comes for the second time."""
+    def call_and_learn(
+        self, call_key: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Calls the function; caches the ops of a call that comes for the second time."""
         key, sources = call_key
         calls = _calls.current
-        if key not in calls.first_calls:  # a number that is another one in each call would fill the table
-            calls.first_calls.keep(key, [source.type for source in sources])
-            return
-        call = None
-        if result.__class__ is Tensor and result._extra is None:
-            nodes = [node_of_operand(source) for source in sources]
-            if _may_be_confused(nodes):
-                return
-            # The size of `x[i : i + n]` follows from how the bounds were computed, which is no part of the key.
-            call = make_small_call(result, nodes, allow_checked=self._name != "get_item")
-        calls.calls.keep(key, (call, [source.type for source in sources]))
+        types = [source.type for source in sources]  # kept alive with the key, which has their ids
+        with calls.lock:
+            is_first = key not in calls.first_calls
+            if is_first:  # a number that is another one in each call would fill the table
+                calls.first_calls.keep(key, types)
+        if is_first:
+            return function(*args, **kwargs)
+        call = _trace_call(function, args, kwargs, sources) if all(map(is_small, types)) else None
+        result = function(*args, **kwargs)
+        if call is not None and (result.__class__ is not Tensor or result.type is not call[0].type):
+            call = None  # what the result is depends on values
+        with calls.lock:
+            calls.calls.keep(key, (call, types))
+        return result
 
 
-def _may_be_confused(nodes: list[Node]) -> bool:
-    """Whether an op of the call might have a node of `nodes` for another reason than that it is an argument.
+def _trace_call(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], sources: list[Any]
+) -> _Call | None:
+    """Traces a call on placeholders in place of its tensors, which nothing can confuse with one another.
 
-    Equal expressions are one node. So two arguments may be one, or an argument may be what the function itself makes of
-    another one, such as `lg.astype(x, lg.float64)` in `lg.maximum(x, lg.astype(x, lg.float64))`. Such a call teaches
-    nothing about calls with unrelated arguments.
+    Equal expressions are one node. So the nodes of the tensors themselves would not show which argument an op takes if
+    two arguments are equal, or if one is what the function makes of another one.
     """
-    if len(nodes) < 2:
-        return False
-    distinct = set(nodes)
-    return len(distinct) < len(nodes) or any(_is_made_of(node, distinct) for node in nodes)
+    nodes = placeholders([source.type for source in sources])
+    tensors = dict(zip(sources, map(wrap, nodes), strict=True))
+    try:
+        result = function(
+            *[_replace(arg, tensors) for arg in args], **{name: _replace(arg, tensors) for name, arg in kwargs.items()}
+        )
+    except LivegradError:
+        return None  # it reads values, or the call is invalid
+    return make_small_call(result, list(nodes)) if result.__class__ is Tensor and result._extra is None else None
 
 
-def _is_made_of(root: Node, nodes: set[Node]) -> bool:
-    """Whether a node is a short expression of others and of constants alone."""
-    pending, visited, found = [root], {root}, False
-    while pending:
-        for operand in pending.pop().operands:
-            if operand in visited:
-                continue
-            visited.add(operand)
-            if operand in nodes:
-                found = True
-            elif operand.op is input_op or len(visited) > _MAX_MADE:
-                return False  # made of other data, or longer than what a function makes
-            else:
-                pending.append(operand)
-    return found
+def _replace(arg: Any, tensors: dict[Any, Tensor]) -> Any:
+    """Replaces the tensors in an argument by those of their sources."""
+    kind = arg.__class__
+    if kind is Tensor:
+        return tensors[operand_of(arg)]
+    if kind is tuple or kind is list:
+        return kind([_replace(item, tensors) for item in arg])
+    if kind is slice:
+        return slice(*[_replace(item, tensors) for item in (arg.start, arg.stop, arg.step)])
+    return arg
 
 
 def _describe(arg: Any, key: list[Any], sources: dict[Any, int]) -> None:
@@ -167,6 +178,7 @@ def _describe(arg: Any, key: list[Any], sources: dict[Any, int]) -> None:
         key.append(kind)
         key.append(arg)
     elif kind is float:
+        key.append(kind)  # -1.0 and 0.0 are also equal to the positions of other arguments
         key.append(copysign(1.0, arg))  # 0.0 is not -0.0
         key.append(arg)
     elif kind is tuple or kind is list:
@@ -183,14 +195,14 @@ def _describe(arg: Any, key: list[Any], sources: dict[Any, int]) -> None:
         raise _NotRepeatable
 
 
-def make_small_call(result: Tensor, nodes: list[Node], *, allow_checked: bool = True) -> _Call | None:
-    """Returns the ops that compute a result from the nodes of sources; None if they need other data or are too many."""
+def make_small_call(result: Tensor, nodes: list[Node]) -> _Call | None:
+    """Returns the ops that compute a result from placeholders; None if they need other data or are too many."""
     root = result.node
     order = toposort([root], stop=set(nodes).__contains__)
     reached = set(order)
     used = [position for position, node in enumerate(nodes) if node in reached]
     values: dict[Node, int] = {nodes[position]: number for number, position in enumerate(used)}
-    if root in values or not all(is_small(node.type) for node in nodes):
+    if root in values:
         return None
     numbers: dict[Node, SmallNumber] = {}
     steps: list[Step] = []
@@ -202,8 +214,6 @@ def make_small_call(result: Tensor, nodes: list[Node], *, allow_checked: bool = 
             numbers[node] = number
             continue
         is_plain = node.op is not input_op and not node.functions and node.op is not transfer
-        if (node.located or node.op.checked) and not allow_checked:
-            return None
         if not is_plain or node.type.__class__ is not TensorType or not is_small(node.type):
             return None
         if not all(operand in values or operand in numbers for operand in node.operands):
