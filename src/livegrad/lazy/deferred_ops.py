@@ -18,11 +18,12 @@ from livegrad.diagnostics import LivegradError, SourceLocation
 from livegrad.ir.leaves import constant_op, input_op
 from livegrad.ir.node import Node
 from livegrad.ir.source_lines import ambient, created_at, originating_from
-from livegrad.ir.types import Tensor, bf16
+from livegrad.ir.types import Tensor, bf16, is_differentiable
 from livegrad.lazy import lazy_values
 from livegrad.lazy.devices import DEFAULT_DEVICE
 from livegrad.lazy.eviction import node_cost
 from livegrad.lazy.gradient_variables import variables
+from livegrad.lazy.holders import is_held
 from livegrad.lazy.lazy_values import (
     MAX_GENERATIONS,
     NO_ANCESTORS,
@@ -35,7 +36,7 @@ from livegrad.lazy.lazy_values import (
 )
 from livegrad.lazy.nan_checks import watch
 from livegrad.lazy.small_ops import SmallNumber, SmallOp, native_ops
-from livegrad.lazy.truncate_history import ancestors_of, leaves_below
+from livegrad.lazy.truncate_history import ancestors_of, is_stand_in, leaves_below, new_stand_in, stand_in_of
 from livegrad.ops.movement import broadcast
 
 MAX_DEPTH = 12  # of a chain of ops without values
@@ -48,7 +49,7 @@ class DeferredOp:
 
     `value` is the computed value, valid as long as no leaf has changed after `stamp`. `holder` is a weak reference to
     the tensor of this op. `generation` counts the reads that the value depends on; after eight, the op becomes data:
-    `small` is None, and `ancestors` are the leaves that it was computed from.
+    `small` is None, and `ancestors` are the leaves that it was computed from. `stand_ins` are those of its cell.
     """
 
     __slots__ = (
@@ -61,6 +62,7 @@ class DeferredOp:
         "origins",
         "small",
         "stamp",
+        "stand_ins",
         "type",
         "value",
     )
@@ -75,6 +77,7 @@ class DeferredOp:
     generation: int
     depth: int
     ancestors: Mapping[ref[Leaf], int] | None
+    stand_ins: tuple[Leaf, ...]
 
 
 def defer_op(small: SmallOp, operands: tuple[Any, ...], origins: tuple[SourceLocation, ...]) -> DeferredOp | None:
@@ -104,7 +107,7 @@ def defer_op(small: SmallOp, operands: tuple[Any, ...], origins: tuple[SourceLoc
     deferred: DeferredOp = _new(DeferredOp)
     deferred.small, deferred.operands, deferred.type, deferred.origins = small, operands, small.type, origins
     deferred.node, deferred.value, deferred.stamp, deferred.generation, deferred.depth = None, None, 0, 0, depth + 1
-    deferred.ancestors, deferred.holder = None, None
+    deferred.ancestors, deferred.holder, deferred.stand_ins = None, None, ()
     return deferred
 
 
@@ -165,7 +168,7 @@ def _create_node(deferred: DeferredOp) -> Node:
         if small is None:
             node = leaf_node(deferred.value, deferred.type)  # type: ignore[arg-type]
             leaf: Leaf = node.attributes[0][1]
-            leaf.detached, leaf.ancestors = True, deferred.ancestors or {}
+            leaf.detached, leaf.ancestors, leaf.stand_ins = True, deferred.ancestors or {}, deferred.stand_ins
             return node
         operands = tuple([o if o.__class__ is Node else node_of_operand(o) for o in deferred.operands])
         node = small.make_node(operands)
@@ -175,6 +178,7 @@ def _create_node(deferred: DeferredOp) -> Node:
             cost = node_cost(node)
             lazy_values.cache_value(cell, deferred.value, cost, volatile=False, stamp=deferred.stamp)
             cell.generation, cell.device = deferred.generation, DEFAULT_DEVICE
+        cell.stand_ins = (*cell.stand_ins, *deferred.stand_ins)
     return node
 
 
@@ -317,26 +321,49 @@ def truncate_deferred(deferred: DeferredOp) -> None:
 
 
 def _ancestors_of(root: DeferredOp) -> Mapping[ref[Leaf], int]:
-    """Returns the leaves that a value was computed from, with their change counts; data have theirs."""
+    """Returns the leaves that a value was computed from, with their change counts; data have theirs.
+
+    These include leaves that stand for the values below that tensors hold, as far as a gradient would pass to them.
+    """
     merged: dict[ref[Leaf], int] = {}
-    visited: set[DeferredOp] = set()
-    pending = [root]
+    visited: set[tuple[DeferredOp, bool]] = set()
+    pending = [(root, True)]
     while pending:
-        deferred = pending.pop()
-        if deferred in visited:
+        deferred, is_differentiated = pending.pop()
+        is_differentiated = is_differentiated and is_differentiable(deferred.type)
+        if (deferred, is_differentiated) in visited:
             continue
-        visited.add(deferred)
+        visited.add((deferred, is_differentiated))
+        if is_differentiated and deferred is not root:
+            merged.update(ancestors_of(_stand_ins_of(deferred)))
         if deferred.ancestors is not None:
             merged.update(deferred.ancestors)
             continue
         for operand in deferred.operands:
             if operand.__class__ is DeferredOp:
-                pending.append(operand)
+                pending.append((operand, is_differentiated))
             elif operand.__class__ is SmallNumber:
                 continue
             elif operand.op is input_op:
                 merged.update(ancestors_of((operand.attributes[0][1],)))
             elif operand.cell is not None:
                 leaves = operand.cell.leaves  # usually cached
-                merged.update(ancestors_of(leaves_below([operand])[operand] if leaves is None else leaves))
+                leaves = leaves_below([operand])[operand] if leaves is None else leaves
+                if not is_differentiated:
+                    leaves = tuple([leaf for leaf in leaves if not is_stand_in(leaf)])
+                elif is_held(operand):
+                    leaves = (*leaves, stand_in_of(operand))
+                merged.update(ancestors_of(leaves))
     return merged
+
+
+def _stand_ins_of(deferred: DeferredOp) -> tuple[Leaf, ...]:
+    """Returns the leaves that stand for a value if a tensor holds it."""
+    node = deferred.node
+    if node is not None:
+        if not is_held(node):
+            return ()
+        return (node.attributes[0][1],) if node.op is input_op else (stand_in_of(node),)
+    if not deferred.stand_ins and find_holder(deferred) is not None:
+        deferred.stand_ins = (new_stand_in(),)
+    return deferred.stand_ins

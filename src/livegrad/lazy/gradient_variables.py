@@ -6,7 +6,8 @@ Tensors that require a gradient register as variables; execution and `jit` query
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from livegrad.ir.node import Node
@@ -19,8 +20,9 @@ from livegrad.ops.elementwise import detach
 # Weak references to the variables. Shared by all sessions: tensors may be used in any session, and history must stay
 # while a gradient through it can be requested.
 variables: list[weakref.ref[Any]] = []
-# Variables that were declared after data without history had been computed from their leaf.
-_late: list[tuple[weakref.ref[Any], weakref.ref[Leaf]]] = []
+# Variables that were declared after data without history had been computed from them: with a weak reference to their
+# leaf, or with a leaf that stands for their value and that nothing else might keep.
+_late: list[tuple[weakref.ref[Any], Callable[[], Leaf | None]]] = []
 # The nodes that variables held before they were updated in place.
 _before_updates: weakref.WeakSet[Node] = weakref.WeakSet()
 
@@ -70,11 +72,21 @@ def ends_gradients(node: Node) -> bool:
 
 
 def record_late_variable(holder: Holder, node: Node) -> None:
-    """Records a new variable if data were computed from its leaf whose history is no longer known."""
+    """Records a new variable if data were computed from its value whose history is no longer known."""
     leaf = leaf_of(node)
+    ancestors: list[Callable[[], Leaf | None]] = []
     if leaf is not None and leaf.has_descendants:
+        ancestors.append(weakref.ref(leaf))
+    value = node.cell if leaf is None else leaf
+    if value is not None:
+        ancestors += [partial(_same, stand_in) for stand_in in value.stand_ins if stand_in.has_descendants]
+    if ancestors:
         _forget_variables_that_are_none()
-        _late.append((weakref.ref(holder), weakref.ref(leaf)))
+        _late.extend((weakref.ref(holder), ancestor) for ancestor in ancestors)
+
+
+def _same(leaf: Leaf) -> Leaf:
+    return leaf
 
 
 def _forget_variables_that_are_none() -> None:

@@ -70,9 +70,10 @@ class Leaf(Key):
     The owner of `external` memory may change it at any time, so nothing computed from it is cached.
     `ancestors` are the leaves that detached data was computed from, with their change counts at that time. Several
     holders may share the same detached data. `has_descendants` says that such data were computed from this leaf.
+    `stand_ins` are those of the computed value that this leaf replaces (see `Cell`).
     """
 
-    __slots__ = ("ancestors", "array", "changed_at", "detached", "external", "has_descendants")
+    __slots__ = ("ancestors", "array", "changed_at", "detached", "external", "has_descendants", "stand_ins")
 
     def __init__(self, array: Value, *, external: bool = False) -> None:
         self.name = "data"  # inlined from `Key`: this runs for every result of every call
@@ -80,6 +81,7 @@ class Leaf(Key):
         self.external, self.detached, self.has_descendants = external, False, False
         self.changed_at = 0  # the time on `clock` when the data was last replaced
         self.ancestors: Mapping[weakref.ref[Leaf], int] = NO_ANCESTORS
+        self.stand_ins: tuple[Leaf, ...] = ()
 
 
 class Claim(threading.Event):
@@ -104,7 +106,8 @@ class Cell:
     `store` counts the value's bytes. `claim` is set while a thread computes the value. The value is valid as long as no
     leaf below has changed after `stamp`. `generation` counts the executions that the value depends on. `detached` is
     the leaf that its holders moved to; older graphs still use the node. `leaves` caches the leaves that the value
-    depends on.
+    depends on. `stand_ins` are leaves without data among the ancestors of detached data that were computed from this
+    value while a tensor held it: the tensor may become a variable, and the data then miss its gradient.
     """
 
     __slots__ = (
@@ -118,6 +121,7 @@ class Cell:
         "leaves",
         "more_holders",
         "stamp",
+        "stand_ins",
         "store",
         "value",
         "volatile",
@@ -129,6 +133,7 @@ class Cell:
         self.claim: Claim | None = None
         self.detached: Node | None = None
         self.leaves: tuple[Leaf, ...] | None = None
+        self.stand_ins: tuple[Leaf, ...] = ()
         self.stamp, self.cost, self.volatile, self.generation, self.device = 0, 0.0, False, 0, "cpu"
         self.more_holders: Sequence[weakref.ref[Any]] = ()  # rare: the same expression written twice
         self.companions: Sequence[weakref.ref[Any]] = ()  # rare: holders whose values are computed together

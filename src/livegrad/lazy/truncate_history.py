@@ -10,11 +10,14 @@ import weakref
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from livegrad.ir.node import Node
+from livegrad.ir.types import is_differentiable
 from livegrad.ir.walk import keep as keep_as_it_is
 from livegrad.ir.walk import rewrite_all, toposort
 from livegrad.lazy.gradient_variables import differentiable_among
-from livegrad.lazy.holders import holders_of, waiting_holders
+from livegrad.lazy.holders import holders_of, is_held, waiting_holders
 from livegrad.lazy.lazy_values import (
     MAX_GENERATIONS,
     MAX_VISITED,
@@ -28,8 +31,10 @@ from livegrad.lazy.lazy_values import (
     leaf_of,
     reachable_nodes,
 )
+from livegrad.ops.elementwise import detach
 
 _FEW_LEAVES = 16
+_NO_DATA = np.empty(0)  # of leaves that stand for computed values
 _VISITS_PER_NODE = 8  # the search runs every eight executions and may visit as many nodes as those have computed
 
 
@@ -60,7 +65,7 @@ def truncate_history(computed: Iterable[Node], work: int) -> None:
     leaves = leaves_below(detachable)
     # Most of the nodes depend on the same leaves: the gradients of all parameters do.
     ancestors = {below: ancestors_of(below) for below in set(leaves.values())}
-    leaf_nodes = {node: _leaf_from(node.cell.value, ancestors[leaves[node]]) for node in detachable}
+    leaf_nodes = {node: _leaf_of_computed(node, ancestors[leaves[node]]) for node in detachable}
     for node, data in leaf_nodes.items():
         for holder in list(holders_of(node)):
             holder._set_node(data)
@@ -69,12 +74,38 @@ def truncate_history(computed: Iterable[Node], work: int) -> None:
         _rebase(waiting, leaf_nodes, differentiable, max_nodes)
 
 
+def _leaf_of_computed(node: Node, ancestors: Mapping[weakref.ref[Leaf], int]) -> Node:
+    data = _leaf_from(node.cell.value, ancestors)
+    if is_differentiable(node.type):
+        stand_in_of(node)  # data that are computed from the node may be detached later
+        data.attribute("key").stand_ins = node.cell.stand_ins
+    return data
+
+
 def _leaf_from(value: Value, ancestors: Mapping[weakref.ref[Leaf], int]) -> Node:
     node = leaf_node(value)
     leaf = leaf_of(node)
     assert leaf is not None
     leaf.detached, leaf.ancestors = True, ancestors
     return node
+
+
+def new_stand_in() -> Leaf:
+    """Returns a leaf that stands for a computed value among the ancestors of detached data."""
+    return Leaf(_NO_DATA)
+
+
+def is_stand_in(leaf: Leaf) -> bool:
+    """Whether a leaf stands for a computed value."""
+    return leaf.array is _NO_DATA
+
+
+def stand_in_of(node: Node) -> Leaf:
+    """Returns the leaf that stands for a computed value among the ancestors of detached data."""
+    cell: Cell = cell_of(node)
+    if not cell.stand_ins:
+        cell.stand_ins = (new_stand_in(),)
+    return cell.stand_ins[0]
 
 
 def ancestors_of(leaves: Iterable[Leaf]) -> dict[weakref.ref[Leaf], int]:
@@ -99,10 +130,12 @@ def _drop_freed_ancestors(leaf: Leaf) -> None:
 def leaves_below(nodes: list[Node]) -> dict[Node, tuple[Leaf, ...]]:
     """Returns the leaves that each node was computed from, in one walk with a bit for each leaf.
 
+    These include leaves that stand for the values below that tensors hold, as far as a gradient would pass to them.
     Cells with few leaves cache them: a loop that reads several values asks for each, and their histories overlap.
     """
     bit_of: dict[Leaf, int] = {}
     bits: dict[Node, int] = {}
+    stand_ins = 0
     for node in toposort(nodes, stop=_has_cached_leaves):
         leaf = leaf_of(node)
         if leaf is not None:
@@ -111,10 +144,18 @@ def leaves_below(nodes: list[Node]) -> dict[Node, tuple[Leaf, ...]]:
         mask = 0
         if _has_cached_leaves(node):
             for ancestor in node.cell.leaves:
-                mask |= 1 << bit_of.setdefault(ancestor, len(bit_of))
+                bit = 1 << bit_of.setdefault(ancestor, len(bit_of))
+                stand_ins |= bit if is_stand_in(ancestor) else 0
+                mask |= bit
         else:
             for operand in node.operands:
                 mask |= bits[operand]
+                if operand.operands and is_held(operand):
+                    bit = 1 << bit_of.setdefault(stand_in_of(operand), len(bit_of))
+                    stand_ins |= bit
+                    mask |= bit
+            if stand_ins & mask and (node.op is detach or not is_differentiable(node.type)):
+                mask &= ~stand_ins
         bits[node] = mask
     leaves = tuple(bit_of)
     leaves_of_mask = {
