@@ -11,7 +11,7 @@ from types import MethodType
 from typing import Any
 
 from livegrad.contexts.cache.disk import NotPlainData, digest, encode
-from livegrad.contexts.cache.interned_values import Interned
+from livegrad.contexts.cache.interned_values import Interned, intern_argument
 from livegrad.contexts.declare import NodeDeclaration
 from livegrad.contexts.function_nodes import Kernel, Modifier
 from livegrad.ir.digest import function_digest
@@ -28,6 +28,14 @@ class Constant:
 
     def __call__(self, ctx: Any) -> Any:
         return self.interned.value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _constant, (self.interned.value,)
+
+
+def _constant(value: Any) -> Constant:
+    """A constant whose value another process has pickled."""
+    return Constant(intern_argument(value))
 
 
 class _ByIdentity:

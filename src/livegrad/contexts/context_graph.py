@@ -56,6 +56,9 @@ class ContextGraph:
         renew_lock_after_fork(self, "_lock", threading.RLock)
         self.observer = Observer(self.store, WeakMethod(self._notify_programs))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.store.limits, tuple(self.snapshot()[1].values()))
+
     # --- building ----------------------------------------------------------------------------------------------------
 
     def node(
@@ -220,6 +223,13 @@ class ContextGraph:
         """Returns the number of edits so far and the current nodes."""
         with self._lock:
             return self.version, dict(self.nodes)
+
+
+def _restore(limits: CacheLimits, declarations: Sequence[NodeDeclaration]) -> ContextGraph:
+    """A graph that another process has pickled, without its cached values."""
+    graph = ContextGraph(limits=limits)
+    graph.nodes = {declaration.name: declaration for declaration in declarations}
+    return graph
 
 
 def _declare(

@@ -71,6 +71,9 @@ class Program:
         root = ", ".join(map(str, self._root))
         return f"<program `{self._output}` of {self._graph!r}, given {root or 'no features'}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self._graph, self._output, self._root, self._disk)
+
     def evaluate(self, context: Mapping[str, Any] | None = None, /, **features: Any) -> Any:
         """The output's value in a context: a `Context`, a mapping, or features by name.
 
@@ -200,3 +203,8 @@ class Program:
         if self._composed is None or self._composed[0] is not linked:
             self._composed = linked, compose(linked)
         return self._composed[1]
+
+
+def _restore(graph: ContextGraph, output: str, root: tuple[FeatureLevel, ...], disk: DiskCache | None) -> Program:
+    """A program that another process has pickled. Programs of one pickle share their graph."""
+    return graph.compile(output, root=tuple(map(str, root)), disk=disk)

@@ -13,6 +13,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 from types import CodeType, FrameType
+from typing import Any
 
 PACKAGE_DIRECTORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -52,6 +53,9 @@ class Origin:
     @property
     def function(self) -> str:
         return self.code.co_name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TextOrigin, (self.file, *self._position(), self.function)  # code objects cannot be pickled
 
     def __str__(self) -> str:
         line, column = self._position()

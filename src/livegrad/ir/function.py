@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import livegrad.ir.pickled_functions  # noqa: F401 (teaches pickle what functions are)
 from livegrad.diagnostics import UsageError, VerifyError, caller_origin
 from livegrad.ir.leaves import input_node, input_op, parameter, parameter_op
 from livegrad.ir.node import Function, Key, Node

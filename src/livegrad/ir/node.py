@@ -38,6 +38,10 @@ class Key:
     def __repr__(self) -> str:
         return f"<key {self.name or hex(id(self))}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        help = "pickle the tensor that has the data, or a function of it"
+        raise UsageError("a node that reads data cannot be pickled", where=caller_origin(), help=help)
+
 
 class Node(NodeOperators):
     """A value: an op applied to operands, with attributes. The op determines its type.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from threading import RLock
-from typing import Literal
+from typing import Literal, NoReturn
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.source_lines import ambient
@@ -100,6 +100,10 @@ class Engine(EngineEdits):
 
     def __repr__(self) -> str:
         return f"<engine on {self.executor.name}: {len(self.graph.blocks)} blocks, {self.frame.number} frames>"
+
+    def __reduce__(self) -> NoReturn:
+        help = "send the file that engine.save(path) writes, and open it with lg.load_document(path)"
+        raise UsageError("an engine cannot be pickled: it runs here", where=caller_origin(), help=help)
 
     def _repr_svg_(self) -> str:
         with self.graph.editing():

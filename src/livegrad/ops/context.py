@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.leaves import input_node, input_op
@@ -106,14 +106,21 @@ def parse_feature(text: str) -> FeatureLevel:
 class FeatureKey(Key):
     """The key of a leaf that reads a feature: one for each feature, level and type."""
 
-    __slots__ = ("feature",)
+    __slots__ = ("feature", "type")
 
-    def __init__(self, feature: FeatureLevel) -> None:
+    def __init__(self, feature: FeatureLevel, type: Type) -> None:
         super().__init__(str(feature))
-        self.feature = feature
+        self.feature, self.type = feature, type
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _key_of, (self.feature, self.type)
 
 
 _keys: dict[tuple[FeatureLevel, Type], FeatureKey] = {}
+
+
+def _key_of(feature: FeatureLevel, type: Type) -> FeatureKey:
+    return _keys.setdefault((feature, type), FeatureKey(feature, type))
 
 
 def context(feature: str, type: Type | None = None) -> Node:
@@ -132,7 +139,7 @@ def context(feature: str, type: Type | None = None) -> Node:
             where=caller_origin(),
             help=f'say which it is read as: context("{feature}", f32)',
         )
-    return input_node(_keys.setdefault((level, read_type), FeatureKey(level)), read_type)
+    return input_node(_key_of(level, read_type), read_type)
 
 
 def feature_leaves(results: Iterable[Node]) -> tuple[Node, ...]:

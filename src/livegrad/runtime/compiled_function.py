@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from copy import copy
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from livegrad.compiler import compile_plan
@@ -97,9 +96,12 @@ class CompiledFunction(ABC, Generic[PlanT]):
         """The compiled form of an equal function: the same plans, and errors that name this function and its lines."""
         if have_same_locations(self.function, function):
             return self
-        other = copy(self)
-        other.function = function
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), function=function)
         return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.function,)  # the code is compiled again, or found in the cache on disk
 
     # --- calls ---
 

@@ -15,6 +15,7 @@ from livegrad.ir.types import differential_of, is_differentiable
 from livegrad.ops.aggregate import get
 from livegrad.ops.custom import make_custom_call
 from livegrad.ops.rules import zero
+from livegrad.pickling import Reduced, reduce_function
 from livegrad.tensors.declared import convert_declared_numbers
 from livegrad.tensors.handle import Tensor, wrap
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
@@ -50,6 +51,10 @@ class _Custom:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name}>"
+
+    def __reduce__(self) -> Reduced:
+        state = {name: value for name, value in vars(self).items() if name != "_depth"}
+        return reduce_function(self, type(self), (self._function,), state)
 
     def _nodes(self, tree: Any) -> list[Node]:
         return [result_node(leaf, self._name) for leaf in flatten(tree)[0]]

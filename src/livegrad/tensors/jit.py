@@ -26,6 +26,7 @@ from livegrad.lazy.gradient_variables import may_be_differentiated
 from livegrad.lazy.lazy_values import cached_value, is_traced, leaf_of, read_leaf
 from livegrad.lazy.nan_checks import watch
 from livegrad.passes.bind_sizes import has_symbolic_size
+from livegrad.pickling import Reduced, reduce_function
 from livegrad.runtime.arguments import is_dense
 from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.size_templates import SizeTemplates
@@ -82,6 +83,9 @@ class Jitted:
     def __repr__(self) -> str:
         times = {0: "not traced yet", 1: "traced once"}.get(self.traces, f"traced {self.traces} times")
         return f"<jit of {getattr(self.function, '__name__', repr(self.function))}, {times}>"
+
+    def __reduce__(self) -> Reduced:
+        return reduce_function(self, Jitted, (self.function, self._static_positions, self._static_names))
 
     @property
     def functions(self) -> tuple[Function, ...]:

@@ -64,6 +64,9 @@ class Derivative:
     def __repr__(self) -> str:
         return f"<{self.__name__}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.target, self.mode)
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else lambda *a, **k: self(instance, *a, **k)
 

@@ -36,6 +36,10 @@ class DifferentiableFunction(PlainFunction):
     """
 
     differentiable = True
+    settings = (
+        *PlainFunction.settings, "forward_rule", "backward_rule", "substitute_rule",
+        "recompute", "checkpoint", "budget",
+    )  # fmt: skip
 
     def __init__(self, function: FunctionType) -> None:
         super().__init__(function)

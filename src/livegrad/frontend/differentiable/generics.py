@@ -21,8 +21,7 @@ from livegrad.frontend.function.captured import CapturedFunction, Slot
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, convert, runtime
 from livegrad.frontend.function.function_errors import FunctionError, Span
-from livegrad.frontend.function.function_types import ArrayType, FrontType, differential_type, ir_of
-from livegrad.frontend.function.python_source import MISSING
+from livegrad.frontend.function.function_types import MISSING, ArrayType, FrontType, differential_type, ir_of
 from livegrad.frontend.function.signature import SELF
 from livegrad.frontend.function.type_rules import TypeRules
 from livegrad.ir import types as ir

@@ -67,6 +67,10 @@ class StructType(RecordType):
             if isinstance(value, property) and isinstance(value.fget, FunctionType | CapturedFunction)
         }
 
+    def __getstate__(self) -> dict[str, Any]:
+        _ = self.fields  # reads the annotations, which need a frame that cannot be pickled
+        return {**vars(self), "_lines": [], "_definition": None}
+
     def _read_fields(self) -> list[Field]:
         fields = [self._read_field(name, annotation) for name, annotation in dict(self._annotations()).items()]
         self.__dict__["fields"] = tuple(fields)  # provisional, so that the checks below can read `fields`

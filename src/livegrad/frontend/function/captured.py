@@ -20,11 +20,12 @@ import numpy as np
 from livegrad.frontend.function.compile_state import Context, Dependencies, FieldsSnapshot
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import NONE, FrontType, RecordType
-from livegrad.frontend.function.python_source import Source, capture, remember_exec_source
+from livegrad.frontend.function.python_source import Source, capture, remember_exec_source, remember_source, text_of
 from livegrad.frontend.function.signature import Signature, mentions
 from livegrad.frontend.function.type_reading import plain_type
 from livegrad.ir.node import Function, Node
 from livegrad.ir.text import print_function
+from livegrad.pickling import Reduced, reduce_function
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ class CapturedFunction:
     """A Python function that is compiled on demand. `PlainFunction` and its subclasses compile and run it."""
 
     differentiable = False
+    settings: tuple[str, ...] = ("overloads", "dispatched")  # what a pickled function keeps, besides its source
     __name__: str
 
     def __init__(self, function: FunctionType) -> None:
@@ -159,6 +161,11 @@ class CapturedFunction:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else BoundFunction(self, instance)
+
+    def __reduce__(self) -> Reduced:
+        function, text = self.python_function, text_of(self.source.lines)
+        state = {name: getattr(self, name) for name in self.settings}
+        return reduce_function(self, _restore, (type(self), function, text), state)
 
     def dispatch(self) -> None:
         """Turns it into a method of an interface, whose body calls the method of its first argument's own type."""
@@ -315,6 +322,12 @@ class CapturedFunction:
             text = str(error)
         escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         return f"<pre>{escaped}</pre>"
+
+
+def _restore(kind: type[CapturedFunction], function: FunctionType, text: str) -> CapturedFunction:
+    """A captured function from another process, whose source need not exist here."""
+    remember_source(function.__code__.co_filename, text)
+    return kind(function)
 
 
 @dataclass(frozen=True, eq=False, slots=True)  # slots: `functools.wraps` would copy attributes from a `__dict__`

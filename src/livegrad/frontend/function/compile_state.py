@@ -33,13 +33,14 @@ from livegrad.frontend.function.compile_values import (
 from livegrad.frontend.function.derivative_flow import FlowGraph
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import (
+    MISSING,
     FrontType,
     RecordType,
     TensorType,
     differential_type,
     mutable_depth,
 )
-from livegrad.frontend.function.python_source import MISSING, Source
+from livegrad.frontend.function.python_source import Source
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +19,14 @@ from livegrad.frontend.function.vectors import SHAPED_NAMES, VectorValue
 from livegrad.ir import types as ir
 from livegrad.ir.bfloat16 import widen
 
-MISSING: Any = object()
+
+class _Missing(Enum):
+    """A class for one object, so that it is the same object after pickling."""
+
+    MISSING = "missing"
+
+
+MISSING: Any = _Missing.MISSING
 
 
 class Composite(ir.UnionMember):
@@ -163,6 +171,9 @@ class NoneType(Composite):
 
     def from_result(self, value: Any) -> Any:
         return None
+
+    def __reduce__(self) -> str:
+        return "NONE"
 
 
 NONE = NoneType()

@@ -22,6 +22,7 @@ from livegrad.frontend.function.compile_values import Value
 from livegrad.frontend.function.dispatch import abstract_argument, call_span, run_now
 from livegrad.frontend.function.execution import apply_mapped, cast_array, is_lifted, points_of
 from livegrad.frontend.function.function_types import (
+    MISSING,
     NONE,
     ArrayType,
     Composite,
@@ -36,7 +37,6 @@ from livegrad.frontend.function.function_types import (
 )
 from livegrad.frontend.function.overloads import choose
 from livegrad.frontend.function.promotion import is_lossless
-from livegrad.frontend.function.python_source import MISSING
 from livegrad.frontend.function.signature import Default
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant

@@ -23,10 +23,10 @@ from typing import Any
 
 from livegrad.frontend.function.desugaring import UnsupportedPattern, desugar
 from livegrad.frontend.function.function_errors import FunctionError, Span
+from livegrad.frontend.function.function_types import MISSING
 from livegrad.ir.lru import LruCache
 
 Definition = ast.FunctionDef | ast.Lambda
-MISSING: Any = object()
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +115,12 @@ def capture(function: FunctionType) -> Source:
     if code.co_flags & inspect.CO_COROUTINE:
         raise FunctionError("LG102", f"`{function.__name__}` is asynchronous", help="write it as a plain function")
     linecache.checkcache(code.co_filename)
-    lines = tuple(linecache.getlines(code.co_filename, function.__globals__))
+    lines = _remembered_lines(code) or tuple(linecache.getlines(code.co_filename, function.__globals__))
     if not lines and code.co_filename in ("<stdin>", "<console>"):
         lines = _lines_from_history(function)
     if not lines:
         remember_exec_source(function)
-        lines = next((text for text in _exec_sources if _was_compiled_from(text, code)), ())
+        lines = _remembered_lines(code)
     if lines:
         definition = _find_definition(lines, code)
         if definition is not None:
@@ -252,8 +252,9 @@ def _lines_from_history(function: FunctionType) -> tuple[str, ...]:
     return ()
 
 
-# Source texts that were run by `exec` or `python -c`, which Python itself does not keep; most recent last.
-_exec_sources: LruCache[tuple[str, ...], bool] = LruCache(64)
+# Source texts that Python itself does not keep, with the names of their files: those that were run by `exec` or
+# `python -c`, and those of functions that came from other processes. The most recent are last.
+_exec_sources: LruCache[tuple[str, ...], str] = LruCache(64)
 _FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 
 
@@ -271,8 +272,24 @@ def remember_exec_source(function: FunctionType) -> None:
         if mark in text:
             lines = tuple(text.splitlines(keepends=True))
             if _was_compiled_from(lines, code):
-                _exec_sources.keep(lines, True)
+                _exec_sources.keep(lines, code.co_filename)
                 return
+
+
+def remember_source(file: str, text: str) -> None:
+    """Keeps the source text of functions that come from another process."""
+    _exec_sources.keep(tuple(text.splitlines(keepends=True)), file)
+
+
+@lru_cache(maxsize=64)
+def text_of(lines: tuple[str, ...]) -> str:
+    """The text of a file, as one object for all of its functions: a pickle then contains it once."""
+    return "".join(lines)
+
+
+def _remembered_lines(code: CodeType) -> tuple[str, ...]:
+    texts = (text for text, file in _exec_sources.items() if file == code.co_filename)
+    return next((text for text in texts if _was_compiled_from(text, code)), ())
 
 
 def _strings_in_scope() -> Iterator[str]:

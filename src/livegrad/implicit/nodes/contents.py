@@ -12,7 +12,7 @@ from typing import Self
 from livegrad.diagnostics import caller_origin
 from livegrad.implicit.nodes.checks import called_function, input_types, output_types, problems
 from livegrad.implicit.nodes.errors import AssemblyError, Problem
-from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode, freeze_mapping
+from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode, ReadOnly, freeze_mapping
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import BuildItem, Document, Resource
 
@@ -20,7 +20,7 @@ FunctionName = int | str
 
 
 @dataclass(frozen=True)
-class AssemblyContents:
+class AssemblyContents(ReadOnly):
     """Functions by resource id, the resources that they refer to, and the build items."""
 
     functions: Mapping[int, AnyFunction] = field(default_factory=dict)

@@ -6,7 +6,7 @@ An edit creates new objects that share all unchanged parts. `Assembly` contains 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -20,8 +20,21 @@ def freeze_mapping(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
     return mapping if isinstance(mapping, MappingProxyType) else MappingProxyType(dict(mapping))
 
 
+class ReadOnly:
+    """Pickles the read-only mappings of an immutable object, which Python cannot, as dicts."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {name: dict(value) if isinstance(value, MappingProxyType) else value for name, value in values.items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(
+            {name: freeze_mapping(value) if isinstance(value, dict) else value for name, value in state.items()}
+        )
+
+
 @dataclass(frozen=True)
-class GraphNode:
+class GraphNode(ReadOnly):
     """A node: its type, the sources of its inputs, and its names for display.
 
     `kind` is the type of the ports that accept scalars, vectors and matrices; `value` is the value of a constant. A
@@ -53,7 +66,7 @@ class GraphNode:
 
 
 @dataclass(frozen=True)
-class GraphFunction:
+class GraphFunction(ReadOnly):
     """A function made of nodes. `outputs` has the types of the outputs, `results` their sources.
 
     A managed function belongs to a tool that regenerates it, so passes skip it.
