@@ -21,6 +21,7 @@ PROCESS_WIDE = {
     ),
     "tells of objects of the program, which may be used in any session": (
         "lazy.lazy_values.clock lazy.gradient_variables.variables lazy.gradient_variables._before_updates "
+        "lazy.gradient_variables._updated "
         "lazy.gradient_variables._late "
         "implicit.distances.distance_call._distances "
         "runtime.cuda.dlpack._exports runtime.cuda.dlpack._export_ids"

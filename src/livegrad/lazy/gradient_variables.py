@@ -14,7 +14,7 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import is_differentiable
 from livegrad.ir.walk import toposort
 from livegrad.lazy.holders import holders_of
-from livegrad.lazy.lazy_values import Holder, Leaf, leaf_of
+from livegrad.lazy.lazy_values import Holder, Leaf, is_missing, leaf_of
 from livegrad.ops.elementwise import detach
 
 # Weak references to the variables. Shared by all sessions: tensors may be used in any session, and history must stay
@@ -25,6 +25,9 @@ variables: list[weakref.ref[Any]] = []
 _late: list[tuple[weakref.ref[Any], Callable[[], Leaf | None]]] = []
 # The nodes that variables held before they were updated in place.
 _before_updates: weakref.WeakSet[Node] = weakref.WeakSet()
+# Tensors that were updated in place since the last `backward`, by id, with the nodes that they held at that time.
+_updated: dict[int, tuple[weakref.ref[Any], weakref.ref[Node]]] = {}
+_MAX_UPDATED = 10_000  # more are dropped: their history is bounded only by reads
 
 
 def register_variable(holder: Holder) -> None:
@@ -115,3 +118,24 @@ def depends_on_updated(node: Node) -> bool:
         return False
     floats = toposort([node], stop=lambda below: ends_gradients(below) or not is_differentiable(below.type))
     return any(below in _before_updates and not wants_gradient(below) for below in floats)
+
+
+def record_pending_update(holder: Holder, node: Node) -> None:
+    """Records that a tensor that holds the node is updated in place."""
+    entry = _updated.get(id(holder))
+    if entry is None or entry[0]() is not holder:
+        if len(_updated) >= _MAX_UPDATED:
+            _updated.clear()
+        _updated[id(holder)] = weakref.ref(holder), weakref.ref(node)
+
+
+def take_unread_updates() -> list[Any]:
+    """Returns the tensors updated in place since the last call whose value before that has not been computed."""
+    entries = list(_updated.values())
+    _updated.clear()
+    unread: list[Any] = []
+    for reference, before in entries:
+        holder, node = reference(), before()
+        if holder is not None and holder._node is not None and node is not None and node.operands and is_missing(node):
+            unread.append(holder)
+    return unread

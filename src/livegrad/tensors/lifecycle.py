@@ -22,18 +22,22 @@ from livegrad.ir.types import shape_of
 from livegrad.ir.walk import toposort
 from livegrad.lazy.deferred_ops import DeferredOp
 from livegrad.lazy.devices import assign_devices
+from livegrad.lazy.execution import execute
 from livegrad.lazy.gradient_variables import (
     depends_on_late_variable,
     depends_on_updated,
     ends_gradients,
     record_late_variable,
+    record_pending_update,
     record_update,
     register_variable,
+    take_unread_updates,
     unregister_variable,
+    variables,
     wants_gradient,
 )
 from livegrad.lazy.holders import holders_of
-from livegrad.lazy.lazy_values import Leaf, leaf_node, leaf_of, read_leaf, replace_data
+from livegrad.lazy.lazy_values import Leaf, is_missing, leaf_node, leaf_of, read_leaf, replace_data
 from livegrad.lazy.truncate_history import detach_into_leaf, has_long_history
 from livegrad.ops.movement import broadcast
 from livegrad.ops.placement import transfer
@@ -246,6 +250,7 @@ class Lifecycle:
                 # Detached: an update that uses the gradient is not differentiated.
                 detached = _module("transforms").stop_gradient(_module("handle").wrap(gradient))
                 variable.grad = detached if variable.grad is None else variable.grad + detached
+        _compute_unread_updates(self)
 
     def detach(self: Any) -> Tensor:
         """Returns the same value without a gradient."""
@@ -279,6 +284,8 @@ class Lifecycle:
             self._deferred = deferred
             deferred[0].holder = ref(self)
             return
+        if variables and self._node is not None:
+            record_pending_update(self, self._node)
         self._set_node(other.node)
 
 
@@ -290,6 +297,17 @@ def _copy_node(node: Node) -> Node:
 
 def _variables(node: Node) -> list[Any]:
     return [holder for holder in holders_of(node) if holder._extra is not None]
+
+
+def _compute_unread_updates(loss: Any) -> None:
+    """Computes tensors that were updated in place twice since anything read them, and the number of this step.
+
+    A training loop that reads no results would otherwise retain every step.
+    """
+    nodes = [holder._node for holder in take_unread_updates() if is_missing(holder._node)]
+    is_traced = _module("handle").is_traced
+    if nodes and not is_traced(loss.node):
+        execute([loss.node, *[node for node in dict.fromkeys(nodes) if not is_traced(node)]])
 
 
 def _from_pickle(array: Any, is_variable: bool = False) -> Tensor:
