@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from tests.long_forms import LONG
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process's memory is read from /proc")
-POINTS, STEPS = 50_000, 1_000
+POINTS, STEPS = 50_000, 1_000 if LONG else 250
 ONE_RESIDUAL = POINTS * STEPS * 8 >> 20  # in MB: a gradient that stores one number per iteration
 
 PROGRAM = """
@@ -89,8 +90,9 @@ def test_the_gradient_of_a_long_loop_over_many_points_keeps_the_tape_of_a_few(ki
 
 
 def test_remember_at_most_bounds_the_memory_of_a_loop_over_tensors() -> None:
-    memory, total = run("by_sum", 20_000, 400, limit=20 << 20)
-    without, expected = run("by_sum", 20_000, 400)
+    steps = 400 if LONG else 100
+    memory, total = run("by_sum", 20_000, steps, limit=steps * 50_000)
+    without, expected = run("by_sum", 20_000, steps)
     assert memory < without / 3
     assert total == expected
 
