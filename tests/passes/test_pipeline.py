@@ -1,7 +1,11 @@
 """The pass manager verifies and traces the output of each pass, and errors name the pass."""
 
+import ast
+from pathlib import Path
+
 import pytest
 
+import livegrad
 from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.compiler import (
     LOOP_PASSES,
@@ -180,3 +184,25 @@ def test_the_whole_pipeline_gives_the_gradient_of_a_loop() -> None:
     one = trace(lambda n, x: get(bwd_diff(n, x, x * 0.0 + 1.0, function=function), index=1), i64, f64, name="slope")
     after = lower(one)
     assert evaluate(after, 3, 2.0) == pytest.approx(4 * 2.0**3)
+
+
+REWRITES = {"map_results", "rewrite", "rewrite_all", "rewrite_functions", "rewrite_to_fixpoint"}
+BUILDERS = {
+    "schedule.loop_rows": "the plan pass `access_tapes_by_row`",
+    "lazy.truncate_history": "pending graphs continue from the leaf that replaces a computed value",
+    "frontend.differentiable.custom_derivatives": "a custom derivative is unpacked where its function is captured",
+    "frontend.differentiable.custom_sums": "a custom sum is written into a function when its derivative is captured",
+}
+
+
+def test_no_module_rewrites_ir_outside_of_the_passes() -> None:
+    package = Path(livegrad.__file__).parent
+    found = set()
+    for path in package.rglob("*.py"):
+        module = ".".join(path.relative_to(package).with_suffix("").parts)
+        if module.startswith(("passes.", "schedule.loops.", "ir.")):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and REWRITES & {name.name for name in node.names}:
+                found.add(module)
+    assert found == set(BUILDERS), "make it a pass, or say why it builds a function and rewrites none"

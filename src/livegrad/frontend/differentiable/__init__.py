@@ -1,4 +1,10 @@
-"""Differentiable functions and types: the differential protocol, structs, interfaces, pairs, derivatives, checks."""
+"""Differentiable functions and types: the differential protocol, structs, interfaces, pairs, derivatives, checks.
+
+`differentiable_function.py` has the decorator and `derivative_operators.py` `fwd_diff` and `bwd_diff`;
+`resolution.py` selects a derivative and `resolved.py` generates it. `struct.py`, `interface.py`, `pair.py` and
+`optional.py` are types, whose `Differential` follows from `protocol.py`. `flow_check.py` rejects functions that would
+lose a derivative.
+"""
 
 from livegrad.frontend.differentiable import bound_methods, generics, interface_dispatch, optional
 from livegrad.frontend.differentiable import pair as pairs

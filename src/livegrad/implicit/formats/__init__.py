@@ -1,4 +1,9 @@
-"""Readers and writers of files: 3MF packages, `.vm` tapes, STL meshes, SVG contours, PNG images and animations."""
+"""Readers and writers of files: 3MF packages, `.vm` tapes, STL meshes, SVG contours, PNG images and animations.
+
+`threemf` reads and writes 3MF, `mesh_files.py` STL and SVG, `vm.py` tapes, `png.py` and `animation.py` pictures.
+`package.py` and `xml_tree.py` read untrusted archives and XML under limits; `errors.py` has the errors of all
+formats.
+"""
 
 from livegrad.implicit.formats.animation import save_animation
 from livegrad.implicit.formats.errors import FormatError, FormatWarning

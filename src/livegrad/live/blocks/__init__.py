@@ -1,4 +1,9 @@
-"""Creates blocks from functions of the value IR, captured functions, Python functions, CUDA source and gradients."""
+"""Creates blocks from functions of the value IR, captured functions, Python functions, CUDA source and gradients.
+
+`bodies.py` and `captured_block.py` make blocks of functions, `cuda_source.py` of CUDA source, `append.py` of emitting
+functions, `compose.py` of several blocks, `graph_gradient.py` and `rollout.py` of gradients. `pull.py` changes inputs
+until an output has a value. `watch.py` and `source_files.py` follow files that are edited.
+"""
 
 from livegrad.live.blocks.append import AppendBlock, append_block
 from livegrad.live.blocks.bodies import block, edit, replace_body

@@ -1,4 +1,9 @@
-"""The `batch` pass: vectorises a function over a new leading axis. Called by `lg.vmap`."""
+"""The `batch` pass: vectorises a function over a new leading axis. Called by `lg.vmap`.
+
+`walk.py` is the interpreter. The rules of ops are in `tensors.py`, `library.py`, `control.py`, `maps.py` and
+`host.py`. Loops and branches that diverge become maps over the members (`points.py`) or loops over them
+(`member_loop.py`).
+"""
 
 from __future__ import annotations
 
