@@ -14,7 +14,7 @@ from livegrad.implicit.bodies.batches import run_in_batches
 from livegrad.implicit.bodies.clipping import fit_bounds
 from livegrad.implicit.bodies.level_sets import parts
 from livegrad.implicit.bodies.part import Part, part_of_function
-from livegrad.implicit.bodies.pruning import IntervalBounds, Lattice, View, find_blocks
+from livegrad.implicit.bodies.pruning import CoordinateSystem, IntervalBounds, Lattice, find_blocks
 from livegrad.implicit.bodies.rendering import render
 from livegrad.implicit.bodies.slicing import draw_plane, slice_part
 from livegrad.implicit.formats.mesh_files import load_stl, save_stl, save_svg
@@ -355,7 +355,7 @@ def test_boxes_of_a_view_contain_its_points() -> None:
     generator = np.random.default_rng(0)
     for size in (1e-3, 1.0, 1e4):
         axes = np.linalg.qr(generator.normal(size=(3, 3)))[0]
-        view = View(axes, generator.normal(size=3) * size)
+        view = CoordinateSystem(axes, generator.normal(size=3) * size)
         low = generator.normal(size=(3, 200)) * size
         high = low + generator.uniform(0, size, (3, 200))
         high[:, :20] = low[:, :20]

@@ -17,8 +17,8 @@ def run(launches: Launches, shapes: TileShapes, places: dict[str, int]) -> None:
     memory = {name: np.full(size + 64, 0xFF, np.uint8) for name, size in sizes.items()}
     every = {name: -(-array.ctypes.data // 64) * 64 for name, array in memory.items()} | places
     for step in launches.steps:
-        block = ArgumentBlock(len(step.words))
-        for index, word in enumerate(step.words):
-            block.ints[index] = word if isinstance(word, int) else every[word]
+        block = ArgumentBlock(len(step.slots))
+        for index, slot in enumerate(step.slots):
+            block.ints[index] = slot if isinstance(slot, int) else every[slot]
         code = compiled_module(shapes, step.kernel)
         invoker().invoke(code.addresses[step.kernel], step.total, step.grain, block.address)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import livegrad as lg
 from livegrad import ops
 from livegrad.codegen.c import GLSL, WGSL
-from livegrad.codegen.c.function_source import Source
+from livegrad.codegen.c.function_source import FunctionText
 from livegrad.ir.types import Scalar, Tensor, Type, components
 from tests.shaders.browser import Browser
 from tests.shaders.wgpu_device import run_wgsl
@@ -67,7 +67,7 @@ class Program:
     def __init__(self, function: lg.ir.Function, language: str) -> None:
         self.function = flatten(function)
         self.language = language
-        self.source = Source(self.function, GLSL if language == "GLSL" else WGSL, checked=False)
+        self.source = FunctionText(self.function, GLSL if language == "GLSL" else WGSL, checked=False)
         self.result_types = [type for type in self.function.result_types if isinstance(type, Scalar)]
         self.text = self._glsl() if language == "GLSL" else self._wgsl()
 

@@ -11,7 +11,7 @@ from livegrad.live.compile.live_steps import RegionStep
 from livegrad.live.executor import RunReport
 from livegrad.live.graph.journal import describe_detail
 from livegrad.live.graph.problems import GraphError, Problem
-from livegrad.live.update.diff_plans import Change, Level
+from livegrad.live.update.diff_plans import Level, StepChange
 
 
 class EngineError(GraphError):
@@ -52,7 +52,7 @@ class Frame:
     """
 
     level: Level = Level.NONE
-    changes: dict[str, Change]
+    changes: dict[str, StepChange]
     reasons: dict[str, str]
     ran: tuple[str, ...]
     calls: Mapping[str, int]
@@ -121,11 +121,11 @@ def _make_outcome_getter(name: str, empty: Callable[[], Any]) -> Callable[[Frame
     return make
 
 
-def _make_changes(frame: Frame) -> dict[str, Change]:
+def _make_changes(frame: Frame) -> dict[str, StepChange]:
     if frame.hot_update is None:
         return {}
     key, readers, detail = frame.hot_update
-    return {reader: Change(reader, Level.HOT, f"{key}: {describe_detail(detail)}") for reader in readers}
+    return {reader: StepChange(reader, Level.HOT, f"{key}: {describe_detail(detail)}") for reader in readers}
 
 
 def _make_reasons(frame: Frame) -> dict[str, str]:

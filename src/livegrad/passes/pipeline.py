@@ -55,7 +55,7 @@ def on_functions(rewrite: Callable[..., Function]) -> Callable[..., Module]:
 
 
 @dataclass(frozen=True)
-class Stage:
+class PassOutput:
     """The output of a pass, a module or a plan, as text. The first stage is the input."""
 
     name: str
@@ -66,10 +66,10 @@ class Stage:
 class PipelineTrace:
     """Records the output of each pass: `lower(function, target, trace=PipelineTrace())`."""
 
-    stages: list[Stage] = field(default_factory=list)
+    stages: list[PassOutput] = field(default_factory=list)
 
     def __call__(self, name: str, output: object) -> None:
-        self.stages.append(Stage(name, print_module(output) if isinstance(output, Module) else str(output)))
+        self.stages.append(PassOutput(name, print_module(output) if isinstance(output, Module) else str(output)))
 
     def __str__(self) -> str:
         return "\n".join(f"# after {stage.name}\n{stage.text}" for stage in self.stages)

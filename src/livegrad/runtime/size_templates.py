@@ -26,13 +26,13 @@ class Template(Generic[T]):
     """Code compiled for symbolic sizes: the positions of each symbol in a vector, and the constant sizes elsewhere."""
 
     positions: tuple[tuple[int, ...], ...]
-    fixed: tuple[tuple[int, int], ...]
+    constant_sizes: tuple[tuple[int, int], ...]
     guards: SizeGuards
     payload: T
 
     def sizes_from(self, vector: Vector) -> list[int] | None:
         """The sizes of the symbols if the template accepts a vector, else None."""
-        for position, size in self.fixed:
+        for position, size in self.constant_sizes:
             if vector[position] != size:
                 return None
         sizes = []
@@ -124,8 +124,8 @@ class SizeTemplates(Generic[T]):
             self.failures.append(f"a symbolic size is used as a number at {guards.pinned_at[0]}")
             return None, not guards.has_converted
         varying = {position for positions in groups for position in positions}
-        fixed = tuple([(position, size) for position, size in enumerate(vector) if position not in varying])
-        return Template(tuple(groups), fixed, guards, payload), False
+        constant_sizes = tuple([(position, size) for position, size in enumerate(vector) if position not in varying])
+        return Template(tuple(groups), constant_sizes, guards, payload), False
 
 
 def _equal_positions(vectors: Sequence[Vector]) -> list[tuple[int, ...]]:

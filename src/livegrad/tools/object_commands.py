@@ -22,7 +22,7 @@ from livegrad.live.engine import Engine
 from livegrad.live.graph.drawing import draw_blocks
 from livegrad.live.graph.edges import Edge
 from livegrad.passes.bind_sizes import has_symbols
-from livegrad.passes.pipeline import PipelineTrace, Stage
+from livegrad.passes.pipeline import PassOutput, PipelineTrace
 from livegrad.runtime.atomic_files import write_atomically
 from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.cpu.cpu_target import CPU
@@ -143,7 +143,7 @@ def show_passes(arguments: argparse.Namespace) -> Report:
     return Report({**facts, **report.facts}, report.lines)
 
 
-def _stages(function: Function, target: Target, sizes: dict[str, int]) -> list[Stage]:
+def _stages(function: Function, target: Target, sizes: dict[str, int]) -> list[PassOutput]:
     """The program after each pass. If sizes are symbolic, only the passes that are valid for all sizes run."""
     pipeline = PipelineTrace()
     if sizes or not any(map(has_symbols, function.parameter_types)):

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from livegrad.passes.pipeline import Stage
+from livegrad.passes.pipeline import PassOutput
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2530; --soft: #667085; --paper: #fff; --card: #f6f7f9; --line: #dfe3ea;
@@ -27,10 +27,10 @@ pre span { display: block; padding: 0 14px; white-space: pre; } .added { backgro
 """
 
 
-def passes_html(name: str, stages: Sequence[Stage]) -> str:
+def passes_html(name: str, stages: Sequence[PassOutput]) -> str:
     """One page with the input, followed by the changes of each pass.
 
-    >>> page = passes_html("f", [Stage("input", "a\\nb\\n"), Stage("simplify", "a\\nc\\n")])
+    >>> page = passes_html("f", [PassOutput("input", "a\\nb\\n"), PassOutput("simplify", "a\\nc\\n")])
     >>> page.count('class="added"'), page.count('class="removed"')
     (1, 1)
     """
@@ -46,7 +46,7 @@ def passes_html(name: str, stages: Sequence[Stage]) -> str:
 """
 
 
-def _section(before: Stage | None, stage: Stage) -> str:
+def _section(before: PassOutput | None, stage: PassOutput) -> str:
     title = f'<h2 id="{escape(stage.name)}">{escape(stage.name)}</h2>'
     after = stage.text.splitlines()
     if before is None:

@@ -13,7 +13,7 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.codegen.cuda.kernel import KernelText, emit_kernel
-from livegrad.codegen.cuda.launch import Bound, bind
+from livegrad.codegen.cuda.launch import BoundKernel, bind
 from livegrad.compiler import compile_plan
 from livegrad.diagnostics import CompileError
 from livegrad.ir.function import trace
@@ -52,7 +52,7 @@ def fold(shape: tuple[int, ...], axis: int, kind: str = "sum", element: Scalar =
     return trace(lambda x: ops.reduce(x, kind=kind, axes=(axis,)), Tensor(element, shape))
 
 
-def bound(function: Function) -> Bound:
+def bound(function: Function) -> BoundKernel:
     plan = compile_plan(function, CUDA, SIZES)
     (step,) = [step for step in plan.steps if isinstance(step, KernelStep)]
     return bind(step, plan, share_rows=True)

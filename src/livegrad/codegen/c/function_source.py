@@ -39,7 +39,7 @@ def function_source(function: Function, dialect: Dialect) -> str:
     }
     <BLANKLINE>
     """
-    return Source(function, dialect, checked=False).text()
+    return FunctionText(function, dialect, checked=False).text()
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ def kernel_source(
     function: Function, lifted: tuple[bool, ...], dialect: Dialect, name: str = "evaluate"
 ) -> KernelSource:
     """The function with a kernel over dense arrays: a lifted parameter has one value per work item."""
-    source = Source(function, dialect, checked=True)
+    source = FunctionText(function, dialect, checked=True)
     pragma = f"{dialect.kernel_pragma}\n" if dialect.kernel_pragma else ""
     return KernelSource(f"{pragma}{source.text()}\n{source.kernel(lifted, name)}", tuple(source.sites))
 
 
-class Source:
+class FunctionText:
     """The text of a function and of the functions that it calls, callees first.
 
     The text has `others` too, which share what they call. No function has a name in `reserved`.

@@ -16,13 +16,13 @@ from livegrad.ir.types import Type, components
 from livegrad.ir.walk import nodes_of
 
 if TYPE_CHECKING:
-    from livegrad.codegen.c.function_source import Source
+    from livegrad.codegen.c.function_source import FunctionText
 
 
 class FunctionWriter(Writer):
     """Writes one function of a source; `expanded` is the function in ops that have C code."""
 
-    def __init__(self, source: Source, function: Function, expanded: Function) -> None:
+    def __init__(self, source: FunctionText, function: Function, expanded: Function) -> None:
         super().__init__(source.types, source.sites)
         self.source, self.expanded = source, expanded
         self.checks = function in source.failing

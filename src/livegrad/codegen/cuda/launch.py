@@ -18,7 +18,7 @@ from livegrad.schedule.target import Target
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundKernel:
     """A kernel step ready to compile and launch."""
 
     nest: LoopNest
@@ -42,7 +42,7 @@ class Bound:
         return worker_count(self.nest)
 
 
-def bind(step: KernelStep, plan: Plan, share_rows: bool = False, target: Target = CUDA) -> Bound:
+def bind(step: KernelStep, plan: Plan, share_rows: bool = False, target: Target = CUDA) -> BoundKernel:
     """Lowers a step to its loop nest and argument slots.
 
     With `share_rows`, blocks may share long rows; the caller then allocates `partial_bytes` and `counters`.
@@ -61,7 +61,7 @@ def bind(step: KernelStep, plan: Plan, share_rows: bool = False, target: Target 
     slots = _argument_slots(nest, plan)
     slots |= {"rows": rows, "scratch_bytes": scratch, "blocks": blocks}
     partials = sum(fold_bytes(kernel)) * rows * blocks if blocks > 1 else 0
-    return Bound(nest, slots, scratch, partials, tile_count(nest) if blocks > 1 else 0)
+    return BoundKernel(nest, slots, scratch, partials, tile_count(nest) if blocks > 1 else 0)
 
 
 # --- argument slots --------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def _build_bounds(function: Function) -> Function:
 
 
 @dataclass(frozen=True)
-class View:
+class CoordinateSystem:
     """A coordinate system with the orthonormal rows of `axes` and the origin `centre`.
 
     Boxes and points are rotated before a function is evaluated, so all views share the compiled function.
@@ -139,7 +139,7 @@ class IntervalBounds:
     arguments: tuple[Any, ...]
     dtype: Any
     height: float | None = None
-    view: View | None = None
+    view: CoordinateSystem | None = None
 
     @property
     def words(self) -> int:

@@ -16,11 +16,11 @@ from livegrad.implicit.bodies.clipping import clip_and_fit
 from livegrad.implicit.bodies.masking import Masks, repeat_masks, surface_normals
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.bodies.pruning import (
+    CoordinateSystem,
     IntervalBounds,
     Lattice,
     Progress,
     PrunedBlocks,
-    View,
     find_blocks,
     ignore_progress,
 )
@@ -67,7 +67,7 @@ def render(
     depth = int(np.ceil(2 * half_extent[2] / pixel)) + 2
     origin = np.array([-(width - 1) / 2 * pixel, -(height - 1) / 2 * pixel, -half_extent[2] - pixel])
     lattice = Lattice(origin, np.full(3, pixel), (width, height, depth), _BLOCK)
-    bounds = IntervalBounds(part.function, part.arguments, part.element.dtype, view=View(view_axes, centre))
+    bounds = IntervalBounds(part.function, part.arguments, part.element.dtype, view=CoordinateSystem(view_axes, centre))
     blocks, hits = _find_surface(bounds, lattice, progress)
     progress("shading", 0.9)
     colors = np.asarray(color, float), np.asarray(background, float)

@@ -21,7 +21,7 @@ _NO_PREFIXES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
-class Rows:
+class NumberRows:
     """Vertices or triangles: the text of their numbers, and their other attributes."""
 
     numbers: list[tuple[str, ...]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Element:
     file: str
     children: list[Element] = field(default_factory=list)
     text: str = ""
-    table: Rows | None = None  # vertices or triangles
+    table: NumberRows | None = None  # vertices or triangles
     prefixes: Mapping[str, str] = field(
         default_factory=lambda: _NO_PREFIXES
     )  # of the root element: namespaces by prefix
@@ -184,7 +184,7 @@ class _Parser:
                 f"too many rows of <{name}>", where=self.location(), expected=f"at most {self.limits.rows}"
             )
         if parent.table is None:
-            parent.table = Rows()
+            parent.table = NumberRows()
         table = parent.table
         try:
             table.numbers.append(tuple([attributes[key] for key in keys]))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.codegen.c import GLSL, WGSL
-from livegrad.codegen.c.function_source import Source
+from livegrad.codegen.c.function_source import FunctionText
 from livegrad.codegen.c.identifiers import identifier
 from livegrad.codegen.c.shader_dialects import TABLE_SIZE, ShaderDialect
 from livegrad.diagnostics import CompileError, caller_origin
@@ -61,7 +61,7 @@ class ShaderWriter:
         self.reserved.add(text)
         return text
 
-    def read_parameter(self, source: Source, name: str, type: Type, value: Any) -> str:
+    def read_parameter(self, source: FunctionText, name: str, type: Type, value: Any) -> str:
         """The expression of a parameter that is read from outside; declares its uniforms or its texture."""
         if isinstance(type, Tensor):
             return self._read_texture(name, type, value)
@@ -83,7 +83,7 @@ class ShaderWriter:
         self.textures.append(Texture(name, self.unused(name), kind, tuple(sizes), array))
         return self.textures[-1].identifier
 
-    def _read_uniform(self, source: Source, name: str, type: Type, numbers: Iterator[float] | None) -> str:
+    def _read_uniform(self, source: FunctionText, name: str, type: Type, numbers: Iterator[float] | None) -> str:
         if isinstance(type, Struct):
             fields = [self._read_uniform(source, f"{name}.{part}", inner, numbers) for part, inner in type.fields]
             return source.types.make(type, fields)
@@ -173,7 +173,7 @@ def _write(
     read = [p for p in parameters if not p.is_argument]
     # No function has the name of a uniform, which is declared after the functions are named.
     uniform_names = {identifier(name) for p in read for name in _uniform_names(p.name, p.type)}
-    source = Source(first, dialect, checked=False, others=others, reserved=writer.reserved | uniform_names)
+    source = FunctionText(first, dialect, checked=False, others=others, reserved=writer.reserved | uniform_names)
     writer.reserved |= set(source.names.values())
     values = [
         argument or writer.read_parameter(source, p.name, p.type, p.value)

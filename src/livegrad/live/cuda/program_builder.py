@@ -37,7 +37,7 @@ from livegrad.runtime.cuda.dependencies import DependencyTracker
 MakeNode = Callable[[Iterable[int]], int]  # from the nodes that it waits for
 
 
-class Parts(Protocol):
+class ProgramParts(Protocol):
     """The parts of programs, which `CudaExecutable` provides."""
 
     plan: LivePlan
@@ -70,7 +70,7 @@ class _Scope:
 class ProgramBuilder:
     """Builds the program of some steps."""
 
-    def __init__(self, parts: Parts, steps: Sequence[str], profile: Profile = False) -> None:
+    def __init__(self, parts: ProgramParts, steps: Sequence[str], profile: Profile = False) -> None:
         self.parts, self.plan = parts, parts.plan
         self.program = Program(tuple(steps), profile=profile)
         self._profile = profile

@@ -27,7 +27,7 @@ from livegrad.live.runtime import Runtime
 from livegrad.live.transaction import restore_entry
 from livegrad.live.update.apply_values import ValueApplier
 from livegrad.live.update.background import BackgroundCompiler
-from livegrad.live.update.diff_plans import Change, Level, find_changes, must_build
+from livegrad.live.update.diff_plans import Level, StepChange, find_changes, must_build
 from livegrad.live.update.hot_parameters import HotParameter, HotParameters
 from livegrad.live.update.replan import commit, replan
 from livegrad.live.update.swap_code import find_swap
@@ -160,7 +160,7 @@ class Applier(ValueApplier):
                 cause = error.error if isinstance(error, StepError) else error
                 raise EngineError([Problem(step.key, block, None, cause)]) from error
             frame.prepared += 1
-            frame.changes[step.key] = Change(step.key, Level.CODE, "new code")
+            frame.changes[step.key] = StepChange(step.key, Level.CODE, "new code")
             frame.level = max(frame.level, Level.CODE)
             self._runtime.make_stale(step.key, "new code")
         swap.commit(compilation, self._transaction)
@@ -186,7 +186,7 @@ class Applier(ValueApplier):
             to_compile = None if self._must_build(running, plan, changes) else changes
             return [partial(self._executor.prepare, step) for step in _steps_of(plan, to_compile)]
 
-    def _plan(self, entries: Sequence[Entry]) -> tuple[Compilation, Iterable[str] | None, dict[str, Change]]:
+    def _plan(self, entries: Sequence[Entry]) -> tuple[Compilation, Iterable[str] | None, dict[str, StepChange]]:
         """The new plan, the steps that may differ (None: any), and how they differ. Changes nothing."""
         running, previous = self._runtime.executable, self._runtime.compilation
         structural = any(entry.kind == "structure" for entry in entries)
@@ -234,7 +234,7 @@ class Applier(ValueApplier):
         self,
         running: Executable | None,
         plan: LivePlan,
-        changes: Mapping[str, Change],
+        changes: Mapping[str, StepChange],
         compilation: Compilation,
         frame: Frame,
     ) -> dict[str, Any]:
@@ -257,10 +257,10 @@ class Applier(ValueApplier):
             raise EngineError(problems)
         return codes
 
-    def _must_build(self, running: Executable | None, plan: LivePlan, changes: Mapping[str, Change]) -> bool:
+    def _must_build(self, running: Executable | None, plan: LivePlan, changes: Mapping[str, StepChange]) -> bool:
         return must_build(None if running is None else running.plan, plan, changes, self._executor.edits_in_place)
 
-    def _install(self, plan: LivePlan, changes: dict[str, Change], codes: dict[str, Any], frame: Frame) -> None:
+    def _install(self, plan: LivePlan, changes: dict[str, StepChange], codes: dict[str, Any], frame: Frame) -> None:
         """Updates the running executable, or builds another one. Marks changed steps as stale."""
         running = self._runtime.executable
         owners = {} if running is None else {state.key: state.owner for state in running.plan.states}
@@ -297,13 +297,13 @@ class Applier(ValueApplier):
             if state.key in changes and owners.get(state.key) is not state.owner:  # a new state
                 self._runtime.touch(state.value, f"{state.key}: {changes[state.key].cause}")
 
-    def _save_states(self, running: Executable, changes: Mapping[str, Change]) -> None:
+    def _save_states(self, running: Executable, changes: Mapping[str, StepChange]) -> None:
         """Saves the values of states that change or are removed, for a rollback."""
         for state in running.plan.states:
             if state.key in changes:
                 self._transaction.states.setdefault(state.value, running.read(state.value))
 
-    def _make_ready(self, executable: Executable, plan: LivePlan, changes: Mapping[str, Change]) -> None:
+    def _make_ready(self, executable: Executable, plan: LivePlan, changes: Mapping[str, StepChange]) -> None:
         """Lets a new executable prepare its first run while the old one still exists."""
         seeds = {key: "" for key in (*self._runtime.stale, *changes) if key in plan.steps}
         if self.reuse_memory or not seeds:
@@ -333,7 +333,7 @@ class Applier(ValueApplier):
             debug.errors, debug.state, debug.is_rejected = [*debug.errors, problem.error], "failed", True
 
 
-def _installation_problem(error: LivegradError, compilation: Compilation, changes: Mapping[str, Change]) -> Problem:
+def _installation_problem(error: LivegradError, compilation: Compilation, changes: Mapping[str, StepChange]) -> Problem:
     """The problem of a plan that could not be installed, with the failed block or the one with the highest change."""
     nodes = {node.key: node for node in compilation.network.all_nodes()}
     if isinstance(error, StepError):
@@ -361,7 +361,7 @@ def _states_by_owner(plan: LivePlan) -> dict[object, list[str]]:
     return buffers
 
 
-def _steps_of(plan: LivePlan, changes: Mapping[str, Change] | None) -> Iterable[BlockStep]:
+def _steps_of(plan: LivePlan, changes: Mapping[str, StepChange] | None) -> Iterable[BlockStep]:
     """The block steps of a plan; of its changed steps only, if `changes` is passed."""
     for key in plan.steps if changes is None else changes:
         if key in plan.steps:

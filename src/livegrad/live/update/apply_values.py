@@ -20,7 +20,7 @@ from livegrad.live.graph.problems import Problem
 from livegrad.live.graph.sources import Setting, same_value
 from livegrad.live.runtime import Runtime
 from livegrad.live.transaction import Transaction
-from livegrad.live.update.diff_plans import Change, Level
+from livegrad.live.update.diff_plans import Level, StepChange
 from livegrad.live.update.hot_parameters import HotParameters
 from livegrad.ops.context import FeatureLevel
 
@@ -141,7 +141,7 @@ class ValueApplier:
             if change is not None:
                 highest = max(level, change.level)
                 causes = cause if change.cause == cause else f"{change.cause}; {cause}"
-            frame.changes[key] = Change(key, highest, causes)
+            frame.changes[key] = StepChange(key, highest, causes)
             frame.level = max(frame.level, highest)
         self._runtime.touch(operand, cause)
 

@@ -45,7 +45,7 @@ class Level(IntEnum):
     COLD = 5
 
 
-class Change(NamedTuple):
+class StepChange(NamedTuple):
     """What happens to one step, and why. `values` are the numbers and contents that differ, if nothing else does."""
 
     step: str
@@ -54,7 +54,7 @@ class Change(NamedTuple):
     values: frozenset[object] = frozenset()
 
 
-def diff_plans(running: LivePlan, wanted: LivePlan, same: Collection[str] = ()) -> dict[str, Change]:
+def diff_plans(running: LivePlan, wanted: LivePlan, same: Collection[str] = ()) -> dict[str, StepChange]:
     """The changes of all steps that differ between two plans, except those in `same`."""
     changes = {}
     for key in (*wanted.steps, *(key for key in running.steps if key not in wanted.steps)):
@@ -66,7 +66,7 @@ def diff_plans(running: LivePlan, wanted: LivePlan, same: Collection[str] = ()) 
     return changes | _diff_states(running, wanted)
 
 
-def _diff_states(running: LivePlan, wanted: LivePlan) -> dict[str, Change]:
+def _diff_states(running: LivePlan, wanted: LivePlan) -> dict[str, StepChange]:
     if running.states is wanted.states:
         return {}
     changes = {}
@@ -74,21 +74,21 @@ def _diff_states(running: LivePlan, wanted: LivePlan) -> dict[str, Change]:
     for key in old.keys() | new.keys():
         if old.get(key) != new.get(key):
             cause = "state added" if key not in old else "state removed" if key not in new else "state changed"
-            changes[key] = Change(key, Level.COLD, cause)
+            changes[key] = StepChange(key, Level.COLD, cause)
     return changes
 
 
-def diff_step(running: LivePlan, wanted: LivePlan, key: str) -> Change:
+def diff_step(running: LivePlan, wanted: LivePlan, key: str) -> StepChange:
     """The change of one step: the highest level among its differences, with all causes."""
     old, new = running.steps.get(key), wanted.steps.get(key)
     if old is None or new is None:
-        return Change(key, Level.COLD, "added" if old is None else "removed")
+        return StepChange(key, Level.COLD, "added" if old is None else "removed")
     differences: list[tuple[Level, str]] = []
     replaced: set[object] = set()
     if old is not new:
         numbers = _find_replaced_numbers(old, new)
         if numbers is None or (numbers and not isinstance(new, RegionStep)):
-            return Change(key, Level.COLD, "its connections changed")
+            return StepChange(key, Level.COLD, "its connections changed")
         replaced = numbers
         for before, after in zip(old.leaf_steps(), new.leaf_steps(), strict=True):
             differences += _code_changes(before, after, "" if before.key == key else f" of {before.key}")
@@ -99,9 +99,9 @@ def diff_step(running: LivePlan, wanted: LivePlan, key: str) -> Change:
         differences.append((Level.COLD, "its connections changed"))
     differences += [(level, cause) for _, level, cause in values]
     if not differences:
-        return Change(key, Level.NONE, "")
+        return StepChange(key, Level.NONE, "")
     causes = "; ".join(dict.fromkeys(cause for _, cause in differences))
-    return Change(key, max(level for level, _ in differences), causes, changed_values)
+    return StepChange(key, max(level for level, _ in differences), causes, changed_values)
 
 
 def _code_changes(before: LeafStep, after: LeafStep, inner: str) -> Iterable[tuple[Level, str]]:
@@ -221,17 +221,17 @@ def _value_changes(
 
 def find_changes(
     running: LivePlan | None, plan: LivePlan, names: Iterable[str] | None, same: Collection[str] = ()
-) -> dict[str, Change]:
+) -> dict[str, StepChange]:
     """The changes of the named steps, or (None) of all steps except those in `same`."""
     if running is None:
-        return {key: Change(key, Level.COLD, "added") for key in plan.steps}
+        return {key: StepChange(key, Level.COLD, "added") for key in plan.steps}
     if names is None:
         return diff_plans(running, plan, same)
     changes = [diff_step(running, plan, key) for key in names if key in running.steps or key in plan.steps]
     return {change.step: change for change in changes if change.cause} | _diff_states(running, plan)
 
 
-def must_build(running: LivePlan | None, plan: LivePlan, changes: Mapping[str, Change], in_place: bool) -> bool:
+def must_build(running: LivePlan | None, plan: LivePlan, changes: Mapping[str, StepChange], in_place: bool) -> bool:
     """Whether the plan needs a new executable: other memory sharing, or other steps or edges.
 
     `in_place`: the running executable can add and remove steps.

@@ -33,7 +33,7 @@ from livegrad.ops.tape import tape_set, tape_stack, tape_unstack
 from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.runtime.cpu.loop_body import StepOwner
 from livegrad.runtime.cpu.native.pool import threads
-from livegrad.runtime.cpu.tape_rows import Rows
+from livegrad.runtime.cpu.tape_rows import TapeValues
 from livegrad.runtime.reference import apply_node
 from livegrad.schedule.plan import HostStep, ObjectSlot, Slot
 from livegrad.state import BackgroundWork, Owned, call_after_fork
@@ -201,7 +201,7 @@ class HostCall:
             result = operands[0][node.attribute("index")]
         else:
             tape, index, value = operands
-            table = tape if isinstance(tape, PersistentArray | Rows) else PersistentArray(dict(tape))
+            table = tape if isinstance(tape, PersistentArray | TapeValues) else PersistentArray(dict(tape))
             result = table.with_item(int(index), _copy_array(value))
         if isinstance(self.step.result, ObjectSlot):
             values[self.step.result] = result
@@ -212,7 +212,7 @@ class HostCall:
         step = self.step
         if node.op is tape_unstack:
             stacked = _copy_array(operands[0])
-            values[step.result] = Rows(node.type.element, [stacked], len(stacked))  # type: ignore[attr-defined]
+            values[step.result] = TapeValues(node.type.element, [stacked], len(stacked))  # type: ignore[attr-defined]
             return
         if isinstance(step.result, ObjectSlot):
             value = compute_in_parts(node, operands, partial(self._apply, node))
@@ -223,7 +223,7 @@ class HostCall:
         if node.op is matmul:
             np.matmul(*operands, out=target)
             return
-        if node.op is tape_stack and isinstance(operands[0], Rows) and operands[0].count == len(target):
+        if node.op is tape_stack and isinstance(operands[0], TapeValues) and operands[0].count == len(target):
             np.copyto(target, operands[0].columns[0][: len(target)])
             return
         if compute_in_parts(node, operands, partial(self._apply, node), target) is None:

@@ -14,7 +14,7 @@ from livegrad.codegen.llvm.matmul.product import Launches, Product
 from livegrad.ir.dimension import round_up
 from livegrad.runtime.cpu.native.chain_kernel import HEADER, LIBRARY, MEMBER, PATCH
 from livegrad.runtime.cpu.native.convolution import Convolution, arrange_convolution
-from livegrad.runtime.cpu.native.fourier import PREFIX, Transform, Word, arrange_transform
+from livegrad.runtime.cpu.native.fourier import PREFIX, Slot, Transform, arrange_transform
 from livegrad.runtime.cpu.native.matmul import arrange, arrange_rows
 from livegrad.runtime.cpu.native.ordering import PREFIX as ORDERING
 from livegrad.runtime.cpu.native.ordering import Ordering, arrange_ordering
@@ -69,7 +69,7 @@ class ProductCall:
 
     def _launch(self, launches: Launches, workspace: Workspace, used: int) -> tuple[SerialisedKernel, ...]:
         start = workspace.start + used
-        slots = {
+        operands = {
             "left": self.left, "right": self.right, "out": self.out,
             "workspace": ArgumentSlot("arena", 0, start),
             "between": ArgumentSlot("arena", 0, start + whole_lines(launches.workspace)),
@@ -77,7 +77,7 @@ class ProductCall:
         }  # fmt: skip
         return tuple(
             SerialisedKernel(
-                b"", tuple([slots.get(w, 0) if isinstance(w, str) else w for w in launch.words]),
+                b"", tuple([operands.get(s, 0) if isinstance(s, str) else s for s in launch.slots]),
                 launch.total, launch.grain, False, (), self.sizes.element, launch.kernel,
             )
             for launch in launches.steps
@@ -114,7 +114,7 @@ class TransformCall:
                 "scratch": ArgumentSlot("scratch", workspace.library_scratch, 0),
             }  # fmt: skip
             for launch in launches.steps:
-                slots = tuple([_transform_slot(word, operands) for word in launch.words])
+                slots = tuple([_transform_slot(slot, operands) for slot in launch.slots])
                 library = PREFIX + transform.element
                 kernels.append(
                     SerialisedKernel(b"", slots, launch.total, launch.grain, False, (), library, launch.kernel)
@@ -123,11 +123,11 @@ class TransformCall:
         return tuple(kernels)
 
 
-def _transform_slot(word: Word, slots: Mapping[str, ArgumentSlot]) -> int | ArgumentSlot:
-    if isinstance(word, tuple):
-        _, length, columns = word
+def _transform_slot(slot: Slot, operands: Mapping[str, ArgumentSlot]) -> int | ArgumentSlot:
+    if isinstance(slot, tuple):
+        _, length, columns = slot
         return ArgumentSlot("table", length, columns)
-    return slots[word] if isinstance(word, str) else word
+    return operands[slot] if isinstance(slot, str) else slot
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class OrderingCall:
         operands = {
             "left": self.source, "out": self.out, "scratch": ArgumentSlot("scratch", workspace.library_scratch, 0),
         }  # fmt: skip
-        slots = tuple([operands[word] if isinstance(word, str) else word for word in launch.words])
+        slots = tuple([operands[slot] if isinstance(slot, str) else slot for slot in launch.slots])
         library = ORDERING + self.ordering.element
         return (SerialisedKernel(b"", slots, launch.total, launch.grain, False, (), library, launch.kernel),)
 

@@ -22,7 +22,7 @@ from livegrad.schedule.step_kinds import is_storable
 Column = np.ndarray[Any, Any] | list[Any]  # the rows of one leaf: an array, or a list if the leaf is a tape
 
 
-class Rows(Mapping[int, Any]):
+class TapeValues(Mapping[int, Any]):
     """Values for the indices below `count`, with a column for each leaf of the element."""
 
     __slots__ = ("columns", "count", "element")
@@ -73,9 +73,9 @@ def pad_column(column: Column, type: Type, count: int, capacity: int) -> Column:
     return padded
 
 
-def as_rows(tape: Mapping[int, Any], element: Type) -> Rows:
+def as_rows(tape: Mapping[int, Any], element: Type) -> TapeValues:
     """Any tape as rows; entries that were never set are zero."""
-    if isinstance(tape, Rows):
+    if isinstance(tape, TapeValues):
         return tape
     types = leaf_types(element)
     count = max(tape, default=-1) + 1
@@ -85,4 +85,4 @@ def as_rows(tape: Mapping[int, Any], element: Type) -> Rows:
         leaves = flatten_value(tape[index], element) if index in tape else missing
         for column, leaf in zip(columns, leaves, strict=True):
             column[index] = leaf
-    return Rows(element, columns, count)
+    return TapeValues(element, columns, count)

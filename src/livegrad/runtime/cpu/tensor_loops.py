@@ -17,7 +17,7 @@ from livegrad.ir.persistent_array import PersistentArray
 from livegrad.ops.control import for_loop
 from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
 from livegrad.runtime.cpu.loop_body import LoopBody, MakeCall, Move, StepOwner, key_of, reader
-from livegrad.runtime.cpu.tape_rows import Column, Rows, as_rows, extend_column, new_column, pad_column
+from livegrad.runtime.cpu.tape_rows import Column, TapeValues, as_rows, extend_column, new_column, pad_column
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowLoop, RowTape, Slot
 
 _INITIAL_ROWS = 16  # of the tapes of a `while` loop
@@ -266,7 +266,7 @@ class _LoopTape:
         """The tape after this many iterations: their rows, and earlier entries beyond them."""
         if not iterations:
             return self._before
-        rows = Rows(self.row.element, self._written, iterations)
+        rows = TapeValues(self.row.element, self._written, iterations)
         beyond = (
             {index: value for index, value in self._before.items() if index >= iterations} if len(self._before) else {}
         )

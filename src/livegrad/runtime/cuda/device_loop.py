@@ -73,7 +73,7 @@ class TapeRow:
 
 
 @dataclass(frozen=True)
-class State:
+class LoopState:
     """A loop-carried value."""
 
     argument: int  # buffers of the body's plan
@@ -107,7 +107,7 @@ class DeviceLoop:
     count: int
     reverse: bool
     index: int  # the body's buffer for the loop index
-    states: tuple[State, ...]
+    states: tuple[LoopState, ...]
     invariants: tuple[tuple[int, int], ...]  # (buffer of the body, operand)
     tape_rows: tuple[TapeRow, ...]
     outputs: tuple[Output, ...]

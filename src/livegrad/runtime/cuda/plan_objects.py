@@ -21,7 +21,7 @@ from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import sizes
 from livegrad.ops.tape import tape_new, tape_stack, tape_unstack
 from livegrad.passes.flatten_signature import leaf_types
-from livegrad.runtime.cuda.device_loop import DeviceCopy, DeviceLoop, Output, State, TapeRow, launches_of
+from livegrad.runtime.cuda.device_loop import DeviceCopy, DeviceLoop, LoopState, Output, TapeRow, launches_of
 from livegrad.runtime.cuda.libraries import LIBRARY_CALLS
 from livegrad.runtime.cuda.libraries.library_call import operand_buffers
 from livegrad.runtime.cuda.serialised_launches import SerialisedDevicePlan, SerialisedGraph, SerialisedLibraryCall
@@ -322,8 +322,8 @@ class _LoopLowering:
             raise _NeedsHost
         return self._read_operand(value.slot, value.size)
 
-    def _state(self, leaf: int, argument: Buffer, result: Buffer) -> State:
-        return State(argument.base.number, result.base.number, self._array(leaf), argument.bytes)
+    def _state(self, leaf: int, argument: Buffer, result: Buffer) -> LoopState:
+        return LoopState(argument.base.number, result.base.number, self._array(leaf), argument.bytes)
 
     def _read_row(self, row: RowTape, number: int, buffer: Buffer) -> TapeRow:
         tape = self._leaves[row.leaf]

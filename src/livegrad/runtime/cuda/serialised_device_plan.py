@@ -15,7 +15,7 @@ from livegrad.codegen.argument_slots import ArgumentSlot, buffer_slot, decode_sl
 from livegrad.codegen.check_sites import Site, decode_sites, encode_sites
 from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.codegen.cuda.kernel import KernelText, emit_kernel
-from livegrad.codegen.cuda.launch import Bound, bind
+from livegrad.codegen.cuda.launch import BoundKernel, bind
 from livegrad.runtime.cuda.dependencies import plan_dependencies
 from livegrad.runtime.cuda.libraries import LIBRARY_CALLS
 from livegrad.runtime.cuda.libraries.library_call import operand_buffers
@@ -92,9 +92,9 @@ def _exclusive_resources(launches: Sequence[SerialisedLaunch | SerialisedLibrary
 
 def _emit_kernels(
     plan: Plan, architecture: str, ieee: bool, target: Target
-) -> dict[int, tuple[Bound, KernelText, bytes]]:
+) -> dict[int, tuple[BoundKernel, KernelText, bytes]]:
     """The kernels of a plan by the index of their step, with the keys of their code; compiled concurrently."""
-    kernels: dict[int, tuple[Bound, KernelText]] = {}
+    kernels: dict[int, tuple[BoundKernel, KernelText]] = {}
     for index, step in enumerate(plan.steps):
         if isinstance(step, KernelStep) and all(step.domain):
             bound = bind(step, plan, True, target)
@@ -112,7 +112,9 @@ def _emit_kernels(
     return {index: (bound, text, keys[text.text]) for index, (bound, text) in kernels.items()}
 
 
-def _serialise_launch(index: int, step: KernelStep, bound: Bound, text: KernelText, code: bytes) -> SerialisedLaunch:
+def _serialise_launch(
+    index: int, step: KernelStep, bound: BoundKernel, text: KernelText, code: bytes
+) -> SerialisedLaunch:
     scratch = {
         view.buffer.base.number: bound.workers * bound.scratch_bytes
         for port, view in zip(step.kernel.outputs, step.outputs, strict=True)

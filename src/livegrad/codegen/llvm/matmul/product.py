@@ -41,10 +41,10 @@ class Product(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One launch of a kernel. `words` are its argument slots: integers, or operands whose addresses are known later."""
+    """One launch of a kernel. `slots` are its argument slots: integers, or operands whose addresses are known later."""
 
     kernel: str
-    words: tuple[int | OperandName, ...]
+    slots: tuple[int | OperandName, ...]
     total: int
     grain: int
 
@@ -52,7 +52,7 @@ class Launch(NamedTuple):
         return self.with_operands({"left": "right", "right": "left"})
 
     def with_operands(self, renamed: Mapping[OperandName, OperandName]) -> Launch:
-        return self._replace(words=tuple([w if isinstance(w, int) else renamed.get(w, w) for w in self.words]))
+        return self._replace(slots=tuple([s if isinstance(s, int) else renamed.get(s, s) for s in self.slots]))
 
 
 class Launches(NamedTuple):

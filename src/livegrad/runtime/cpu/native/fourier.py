@@ -167,7 +167,7 @@ class Transform:
 
 
 TableSlot = tuple[str, int, int]  # "table", the length, and columns
-Word = int | str | TableSlot  # a string names an operand or the workspace, which have no address yet
+Slot = int | str | TableSlot  # a string names an operand or the workspace, which have no address yet
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class TransformLaunch:
     """One launch of a kernel."""
 
     kernel: str
-    words: tuple[Word, ...]
+    slots: tuple[Slot, ...]
     total: int
     grain: int
 
@@ -246,13 +246,13 @@ def _launch(
     groups = -(-block // width)
     half = (transform.length + 2) * 2 * lanes.vector_bytes
     lengths = _lengths(transform)
-    sides: dict[str, Word] = {}
+    sides: dict[str, Slot] = {}
     for name, side, length in (("source", transform.source, lengths[0]), ("target", transform.target, lengths[1])):
         sides |= {f"{name}_outer": side.outer, f"{name}_row": side.row, f"{name}_step": side.step}
         sides[f"{name}_layout"] = _layout(side, length, transform.inner >= width, lanes)
     program: TableSlot = ("table", transform.length, 0)
     between: TableSlot = ("table", transform.length * columns, columns)
-    values: dict[str, Word] = {
+    values: dict[str, Slot] = {
         "source": source, "target": target, "program": program, "twiddles": between if columns else 0,
         "passes": len(radices), "length": transform.length,
         "count": count, "inner": transform.inner, "block": block, "groups": groups, **sides,
@@ -261,8 +261,8 @@ def _launch(
         "scratch": "scratch", "scratch_bytes": 2 * half, "half": half,
     }  # fmt: skip
     grain = max(1, _ITEM_ELEMENTS // (transform.length * width))
-    words: tuple[Word, ...] = tuple([values[name] for name in TRANSFORM_SLOTS])
-    return TransformLaunch(transform.kernel, words, groups * (count // block), grain), 2 * half
+    slots: tuple[Slot, ...] = tuple([values[name] for name in TRANSFORM_SLOTS])
+    return TransformLaunch(transform.kernel, slots, groups * (count // block), grain), 2 * half
 
 
 def _lengths(transform: Transform) -> tuple[int, int]:

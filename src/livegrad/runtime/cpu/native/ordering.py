@@ -81,5 +81,5 @@ def arrange_ordering(ordering: Ordering) -> tuple[Launch, int]:
         **sides, "flip": 0 if ordering.descending else -1, "scratch": "scratch", "scratch_bytes": scratch,
     }  # fmt: skip
     work = ordering.length * (max(1, ordering.length // keys.lanes) if ordering.kernel != "top_positions" else 1)
-    words: tuple[int | OperandName, ...] = tuple([values[name] for name in ORDERING_SLOTS])
-    return Launch(ordering.kernel, words, ordering.outer * ordering.inner, max(1, _ITEM_COMPARISONS // work)), scratch
+    slots: tuple[int | OperandName, ...] = tuple([values[name] for name in ORDERING_SLOTS])
+    return Launch(ordering.kernel, slots, ordering.outer * ordering.inner, max(1, _ITEM_COMPARISONS // work)), scratch
