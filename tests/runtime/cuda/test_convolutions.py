@@ -20,7 +20,7 @@ from livegrad.runtime.cuda.nvrtc import compile_source
 from livegrad.runtime.reference import evaluate
 from tests.runtime.cuda.simulate import COMPILER, simulated
 from tests.runtime.cuda.simulated_driver import SimulatedDriver
-from tests.runtime.cuda.test_layout import ARCHITECTURES, parameters_of
+from tests.runtime.cuda.test_layout import COMPILED_FOR, parameters_of
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
 
@@ -101,7 +101,7 @@ def test_every_part_of_the_inner_dimension_has_work():
         assert call.chunk * (call.splits - 1) < inner <= call.chunk * call.splits
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", COMPILED_FOR)
 @pytest.mark.parametrize("element", [f32, f64])
 def test_the_kernels_compile_and_take_one_struct_of_slots(architecture, element):
     cubin = compile_source(source_of(element, wide=False, along_inner=True), architecture)

@@ -26,7 +26,7 @@ from livegrad.schedule.plan import KernelStep
 from livegrad.tensors.tracing import trace_call
 from tests.runtime.cuda.simulate import COMPILER, simulated
 from tests.runtime.cuda.simulated_driver import SimulatedDriver
-from tests.runtime.cuda.test_layout import ARCHITECTURES, parameters_of
+from tests.runtime.cuda.test_layout import COMPILED_FOR, parameters_of
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
 
@@ -162,7 +162,7 @@ def check_range(op: Any) -> None:
     np.testing.assert_array_equal(compiled(*arguments), evaluate(function, *arguments))
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", COMPILED_FOR)
 def test_the_kernels_compile_and_take_one_struct_of_slots(architecture):
     in_order = ("find_exponents", "add_scaled", "add_sums")
     for element, adds, symbols in ((i32, True, ("add",)), (f32, True, in_order), (f32, False, ("find_last", "assign"))):

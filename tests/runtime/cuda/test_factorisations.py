@@ -24,7 +24,7 @@ from livegrad.runtime.reference import evaluate
 from livegrad.tensors.tracing import trace_call
 from tests.runtime.cuda.simulate import COMPILER, simulated
 from tests.runtime.cuda.simulated_driver import SimulatedDriver
-from tests.runtime.cuda.test_layout import ARCHITECTURES, parameters_of
+from tests.runtime.cuda.test_layout import COMPILED_FOR, parameters_of
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
 
@@ -171,7 +171,7 @@ def test_derivatives_of_eigenvectors_stay_on_the_device(driver):
     assert driver.count("cuMemcpyDtoHAsync") == 2, "the result and the status"
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", COMPILED_FOR)
 @pytest.mark.parametrize("element", [f32, c64, c128])
 def test_the_kernels_compile_and_take_one_struct_of_slots(architecture, element):
     cubin = compile_source(source_of(element), architecture)

@@ -22,9 +22,11 @@ from livegrad.live.graph.sources import InputType
 from livegrad.live.graph.user_kernel import CudaKernel
 from livegrad.runtime.cuda.nvrtc import compile_source, reason_for_no_compiler
 from livegrad.schedule.plan import KernelStep
+from tests.long_forms import LONG
 
 pytestmark = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
 ARCHITECTURES = ("sm_75", "sm_90", "sm_100")
+COMPILED_FOR = ARCHITECTURES if LONG else ("sm_90",)  # the kernels of libraries, which take seconds to compile
 _PARAMETER = 0x17  # EIATTR_KPARAM_INFO
 SHIFT = """\
 extern "C" __global__ void shift(const float* x, double by, float* result, int n)

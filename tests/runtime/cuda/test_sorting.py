@@ -22,7 +22,7 @@ from livegrad.runtime.cuda.libraries.device_sorting import SLOTS, source_of, til
 from livegrad.runtime.cuda.nvrtc import compile_source
 from tests.runtime.cuda.simulate import COMPILER, simulated
 from tests.runtime.cuda.simulated_driver import SimulatedDriver
-from tests.runtime.cuda.test_layout import ARCHITECTURES, parameters_of
+from tests.runtime.cuda.test_layout import COMPILED_FOR, parameters_of
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
 
@@ -166,7 +166,7 @@ def test_neighbours_are_found_without_the_host(driver):
         np.testing.assert_array_equal(here, there)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", COMPILED_FOR)
 def test_the_kernels_compile_and_take_what_is_packed(architecture):
     for element in (f32, i32, bf16, SCALARS["bool"]) if architecture == "sm_90" else (f32,):
         cubin = compile_source(source_of(element, descending=True), architecture, "sort")
