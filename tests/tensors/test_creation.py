@@ -168,3 +168,27 @@ def test_non_tensors_raise_at_the_call(act: Any, message: str) -> None:
         act()
     assert caught.value.where is not None
     assert caught.value.where.file == __file__
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", ">i4", "u8", "f2", "f4", ">f8", "f8", "c8", "c16", ">c16"])
+def test_arrays_of_any_layout_are_copied_with_their_type_and_values(dtype: str) -> None:
+    numbers = np.random.default_rng(0).integers(0, 2, (4, 3, 2)).astype(dtype)
+    views = [numbers, numbers.T, numbers[::-1, :, 1], numbers[0, 0, 0], np.broadcast_to(numbers[0], (2, 3, 2))]
+    for array in [*views, numbers[:0], np.asfortranarray(numbers), np.asarray(numbers[1, 1, 1])]:
+        tensor = lg.asarray(array)
+        expected = np.array(array)
+        value = tensor.numpy()
+        assert value.dtype == expected.dtype.newbyteorder("=")
+        assert value.flags.c_contiguous
+        assert not np.shares_memory(value, numbers)
+        np.testing.assert_array_equal(value, expected)
+        assert tensor.type is lg.asarray(array.tolist(), dtype=tensor.dtype).type or not array.size
+    tensor, before = lg.asarray(numbers), numbers.copy()
+    numbers[...] = 1 - before.real.astype("i8")
+    np.testing.assert_array_equal(tensor.numpy(), before)
+
+
+def test_an_array_of_objects_or_texts_is_an_error() -> None:
+    for array in (np.array(["a"]), np.array([1, None]), np.array([2**70], dtype=object), np.zeros(2, "M8[s]")):
+        with pytest.raises(lg.LivegradError):
+            lg.asarray(array)

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -226,9 +227,14 @@ def is_missing(node: Node) -> bool:
 # --- leaves ----------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1024)  # types that nothing else keeps would be made for each array again
+def _array_type(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Tensor:
+    return Tensor(scalar_of_dtype(dtype), shape)
+
+
 def leaf_node(array: Value, type: Tensor | None = None, *, external: bool = False) -> Node:
     """Creates an input node for an array, without a copy. The array is dense and, unless external, never written to."""
-    leaf_type = type or Tensor(scalar_of_dtype(array.dtype), array.shape)
+    leaf_type = type or _array_type(array.dtype, array.shape)
     return make_unique_node(input_op, (("key", Leaf(array, external=external)), ("type", leaf_type)), leaf_type)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.bfloat16 import BFLOAT16, narrow, readable
 from livegrad.ir.dimension import Dimension, Size
-from livegrad.ir.types import Scalar, bf16, f32, scalar_of, scalar_of_dtype, shape_of
+from livegrad.ir.types import Scalar, bf16, f32, is_native, scalar_of, scalar_of_dtype, shape_of
 from livegrad.ops.conversion import cast
 from livegrad.ops.movement import broadcast_to
 from livegrad.runtime.arguments import is_dense
@@ -45,6 +45,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
     >>> lg.asarray([[1, 2], [3, 4]]).shape
     (2, 2)
     """
+    if obj.__class__ is np.ndarray and dtype is None and device is None and copy is not False and is_native(obj.dtype):
+        return wrap_array(np.array(obj, order="C"))  # the usual case
     target_type = None if dtype is None else dtype_from(dtype, "asarray")
     if isinstance(obj, np.ma.MaskedArray) and np.ma.is_masked(obj):
         raise UsageError("a tensor has no masked elements", where=caller_origin(), help="use array.filled(value)")

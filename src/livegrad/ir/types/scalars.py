@@ -112,9 +112,20 @@ def scalar_of_dtype(dtype: Any) -> Scalar:
     f32
     """
     numpy_dtype = np.dtype(dtype)
-    scalar = bf16 if numpy_dtype.name == "bfloat16" else _FROM_NUMPY.get(numpy_dtype)  # the bfloat16 of ml_dtypes
+    scalar = _FROM_NUMPY.get(numpy_dtype)
+    if scalar is None and numpy_dtype.name == "bfloat16":  # of the package ml_dtypes
+        scalar = bf16
     if scalar is None:
         raise UsageError(
             f"no livegrad type for dtype {dtype}", where=caller_origin(), expected="one of " + ", ".join(SCALARS)
         )
     return scalar
+
+
+def is_native(dtype: np.dtype[Any]) -> bool:
+    """Whether NumPy computes with a dtype, and it is that of a scalar type, in the byte order of the machine.
+
+    >>> is_native(np.dtype("float32")), is_native(np.dtype(">f4")), is_native(np.dtype("object"))
+    (True, False, False)
+    """
+    return dtype.kind in "biufc" and dtype in _FROM_NUMPY
