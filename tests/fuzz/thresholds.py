@@ -24,7 +24,7 @@ from tests.fuzz.programs import Livegrad, Program, random_program
 from tests.fuzz.reference import Reference, must_fail
 from tests.fuzz.small_thresholds import THRESHOLDS, Threshold, shrunk
 
-SHORT = 6
+SHORT = 4
 SIZES = (1, 2, 3, 4, 5, 7, 8, 12, 17, 33, 66)
 
 

@@ -20,7 +20,7 @@ from tests.fuzz.fusion import trace_with_derivatives
 from tests.fuzz.programs import Program, random_program
 from tests.fuzz.reference import Reference, must_fail
 
-SHORT = 6
+SHORT = 4
 SIZES = (1, 2, 3, 4, 5, 64, 65)  # of 64 rows of 64, and of matrices up to 4 by 4, passes have rules of their own
 
 

@@ -120,9 +120,6 @@ def _waiting_edits() -> UsageError:
     return UsageError("edits wait for the next frame", where=caller_origin(), help=help)
 
 
-# --- from a network to a function -------------------------------------------------------------------------------------
-
-
 Inputs = list[tuple[str, str]]  # of nodes, by key and name
 
 
