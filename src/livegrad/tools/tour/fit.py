@@ -36,7 +36,7 @@ def descend(
     measures: lg.Tensor, gradient: lg.Tensor, mean: lg.Tensor, square: lg.Tensor, index: lg.Tensor, rate: lg.Tensor
 ) -> tuple[lg.Tensor, lg.Tensor, lg.Tensor]:
     """One step of Adam: the next measures, which stay above a small positive value, and the next moments."""
-    optimizer = lg.optim.Adam(rate, decay=0.85, square_decay=0.98)  # type: ignore[arg-type]
+    optimizer = lg.optim.Adam(rate, betas=(0.85, 0.98))  # type: ignore[arg-type]
     next_measures, state = optimizer.update(measures, gradient, {"step": index, "mean": mean, "square": square})
     return lg.maximum(next_measures, 0.02), state["mean"], state["square"]
 

@@ -29,9 +29,11 @@ def _shape(leaf: Any) -> tuple[Any, ...]:
 
 
 def require_settings(**settings: Any) -> None:
-    """Requires finite, non-negative numbers. Tensors are not checked, and may change from step to step."""
+    """Requires finite, non-negative numbers. Tensors and schedules are not checked: they change from step to step."""
     for name, value in settings.items():
-        if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < np.inf):
+        if isinstance(value, Tensor) or (name == "learning_rate" and callable(value)):
+            continue
+        if not (_is_number(value) and 0.0 <= value < np.inf):
             raise UsageError(
                 f"`{name}` cannot be {value!r}", where=caller_origin(), expected="a finite number that is not negative"
             )
@@ -76,3 +78,12 @@ def require_arguments(arguments: Any) -> None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def require_pair(name: str, values: Any) -> None:
+    """Requires two decay rates."""
+    if not isinstance(values, tuple | list) or len(values) != 2:
+        expected = "two numbers, such as (0.9, 0.999)"
+        raise UsageError(f"`{name}` cannot be {values!r}", where=caller_origin(), expected=expected)
+    require_decays(**{name: values[0]})
+    require_decays(**{name: values[1]})
