@@ -15,3 +15,10 @@ export interface View {
 }
 
 export type EditOperation = Record<string, unknown> & { op: string };
+
+/** Which pins refuse a wire that is dragged, by `block.pin` with the reason, and which new blocks fit. */
+export interface Fits {
+  type: "source" | "target"; // the pin from which it is dragged
+  refused: Record<string, string>;
+  entries: string[] | null; // null: not known yet
+}

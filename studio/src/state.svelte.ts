@@ -8,12 +8,14 @@ import type {
   Block, CatalogueEntry, Example, Frame, GraphEntry, History, Input, Numeric, Operation, Permission,
   BinaryHeader, Part, PinReference, Problem, ServerMessage, Summary,
 } from "./protocol.ts";
-import type { EditOperation, Flash, View } from "./shown.ts";
+import type { Untrusted } from "./editing/actions.ts";
+import type { EditOperation, Fits, Flash, View } from "./shown.ts";
 import { kindsOf } from "./views/kinds.ts";
 import { ViewStore } from "./views/store.svelte.ts";
 
 const LEVELS: Permission[] = ["view", "tune", "edit", "code"];
 const SUBSCRIBE_DELAY = 60;
+const ACTIVE_TIME = 600;
 
 export class Studio implements Receiver {
   connection: "connecting" | "open" | "lost" = $state("connecting");
@@ -42,6 +44,12 @@ export class Studio implements Receiver {
   revision = $state(0); // changes with the structure of the graph
 
   selected: string | null = $state(null);
+  readonly chosen = new SvelteSet<string>(); // the selected blocks; `selected` if there is one
+  hovered: string | null = $state(null); // a block whose value is shown at the pointer
+  readonly active = new SvelteSet<string>(); // blocks that ran just now: their wires move
+  fits: Fits | null = $state.raw(null); // while a wire is dragged
+  pasting: Untrusted | null = $state.raw(null);
+  showsMinimap = $state(true);
   focus: { block: string; count: number } | null = $state.raw(null); // asks the canvas to show a block
   showsTimes = $state(false);
   part: Part | null = $state.raw(null);
@@ -56,6 +64,8 @@ export class Studio implements Receiver {
   private readonly queued = new Map<string, { pin: PinReference; value: Numeric }>();
   private flushing = false;
   private subscribing: ReturnType<typeof setTimeout> | null = null;
+  private resting: ReturnType<typeof setInterval> | null = null;
+  private readonly restingCounts = new Map<string, number>();
   private noticing: ReturnType<typeof setTimeout> | null = null;
 
   constructor(
@@ -157,6 +167,7 @@ export class Studio implements Receiver {
     for (const map of [this.blocks, this.graphs, this.values, this.flashes, this.times]) map.clear();
     this.shows.clear();
     this.held.clear();
+    this.active.clear();
     this.history = { undo: null, redo: null };
     this.frame = this.error = null;
     this.reason = "";
@@ -176,6 +187,7 @@ export class Studio implements Receiver {
     if (isAnother) {
       this.views.clear();
       this.drafts.clear();
+      this.chosen.clear();
       this.selected = null;
       this.showsPart = true;
     }
@@ -228,6 +240,7 @@ export class Studio implements Receiver {
   private drop(id: string): void {
     for (const map of [this.blocks, this.graphs, this.values, this.flashes, this.times]) map.delete(id);
     for (const [name, view] of this.views) if (view.block === id) this.closeView(name);
+    this.chosen.delete(id);
     if (this.selected === id) this.selected = null;
   }
 
@@ -236,8 +249,23 @@ export class Studio implements Receiver {
     this.error = null;
     for (const [block, level] of Object.entries(frame.ran)) {
       this.flashes.set(block, { level, count: (this.flashes.get(block)?.count ?? 0) + 1 });
+      this.active.add(block);
     }
+    this.resting ??= setInterval(() => this.rest(), ACTIVE_TIME);
     for (const [block, seconds] of Object.entries(frame.seconds)) this.times.set(block, seconds);
+  }
+
+  /** Stops the wires of blocks that have not run since the last call. */
+  private rest(): void {
+    for (const block of this.active) {
+      const count = this.flashes.get(block)?.count ?? 0;
+      if (this.restingCounts.get(block) === count) this.active.delete(block);
+      this.restingCounts.set(block, count);
+    }
+    if (this.active.size > 0 || this.resting === null) return;
+    clearInterval(this.resting);
+    this.resting = null;
+    this.restingCounts.clear();
   }
 
   /** Shows the last picture of a graph that has just been opened. */
@@ -274,6 +302,14 @@ export class Studio implements Receiver {
   }
 
   select(block: string | null): void {
+    this.choose(block === null ? [] : [block]);
+  }
+
+  /** Selects blocks; the inspector shows the only one. */
+  choose(blocks: string[]): void {
+    for (const id of this.chosen) if (!blocks.includes(id)) this.chosen.delete(id);
+    for (const id of blocks) this.chosen.add(id);
+    const block = blocks.length === 1 ? (blocks[0] ?? null) : null;
     if (this.selected === block) return;
     this.selected = block;
     this.reason = "";
@@ -289,6 +325,12 @@ export class Studio implements Receiver {
     this.focus = { block, count: (this.focus?.count ?? 0) + 1 };
   }
 
+  /** Shows the graph around the one that is shown, with its block selected. */
+  leaveGraph(): void {
+    const parent = this.graphs.get(this.graph)?.parent;
+    if (parent) this.reveal(parent);
+  }
+
   enter(graph: string): void {
     this.graph = graph;
     this.select(null);
@@ -299,7 +341,7 @@ export class Studio implements Receiver {
     this.subscribing ??= setTimeout(() => {
       this.subscribing = null;
       const blocks = new Set(this.visible);
-      if (this.selected !== null) blocks.add(this.selected);
+      for (const id of [this.selected, this.hovered]) if (id !== null) blocks.add(id);
       for (const source of this.partSources()) blocks.add(source);
       for (const { block } of this.views.values()) blocks.add(block);
       if (this.views.size === 0) for (const [id] of this.shownBlocks()) blocks.add(id);
@@ -370,7 +412,7 @@ export class Studio implements Receiver {
   }
 
   travel(direction: "undo" | "redo"): void {
-    void this.ask({ type: direction });
+    void this.request({ type: direction });
   }
 
   private flush(): void {
@@ -414,33 +456,25 @@ export class Studio implements Receiver {
 
   open(example: string): void {
     this.opening = example;
-    void this.ask({ type: "open", name: example });
+    void this.request({ type: "open", name: example });
   }
 
   trust(): void {
-    void this.ask({ type: "trust" });
+    void this.request({ type: "trust" });
   }
 
   leave(): void {
-    void this.ask({ type: "leave" });
+    void this.request({ type: "leave" });
   }
 
-  /** Asks the server; null after telling why it refused. */
+  /** Sends a message and returns its answer, or null after telling why it was refused. */
   async request(message: Record<string, unknown>): Promise<Record<string, unknown> | null> {
     try {
       return await this.socket.request(message);
     } catch (error) {
-      this.tellError(error);
-      return null;
-    }
-  }
-
-  private async ask(message: Record<string, unknown>): Promise<void> {
-    try {
-      await this.socket.request(message);
-    } catch (error) {
       this.opening = null;
       this.tellError(error);
+      return null;
     }
   }
 

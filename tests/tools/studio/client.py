@@ -125,7 +125,8 @@ class TestPage:
         return self.ask({"type": "edit", "ops": list(ops)})
 
     def id(self, name: str) -> str:
-        """The id of a block."""
+        """The id of a block. Waits for it."""
+        self.wait(lambda: any(entry.get("name") == name for entry in self.entries.values()))
         return next(id for id, entry in self.entries.items() if entry.get("name") == name)
 
     def block(self, name: str) -> Json:

@@ -161,7 +161,7 @@ def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
     types = specialized.function.result_types
     if specialized.sizes:
         types = [bind_type(type, dict(specialized.sizes)) for type in types]
-    results = [_as_tensor(type) for type in types]
+    results = [as_tensor(type) for type in types]
     if len(results) != len(node.outputs):
         raise GraphError(
             f"`{block.name}` has {len(node.outputs)} outputs, but its function returns {len(results)} values",
@@ -368,7 +368,7 @@ def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
     return Tensor(scalar_of_dtype(array.dtype), array.shape)
 
 
-def _as_tensor(type: Type) -> Tensor:
+def as_tensor(type: Type) -> Tensor:
     """The tensor type of a result in memory."""
     match type:
         case Tensor():

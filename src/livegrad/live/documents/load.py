@@ -16,7 +16,7 @@ from livegrad.live.engine import EXECUTORS, Engine
 from livegrad.live.graph.control import Control
 from livegrad.live.recording.rebuild import BlockReader, Line
 
-_DAMAGE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
+DAMAGE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
 
 
 class DocumentError(UsageError):
@@ -94,12 +94,12 @@ class Document:
                 reader.functions.note(function_line(name, table))
             described = graph_lines(self._tables["blocks"])
             reader.fill(engine.graph, described)
-            _set_appearance(reader, described)
+            set_appearance(reader, described)
             for feature, value in self._tables.get("features", {}).items():
                 engine.set_feature(feature, from_readable(value))
         except LivegradError:
             raise
-        except _DAMAGE_ERRORS as error:
+        except DAMAGE_ERRORS as error:
             raise _damaged(self.path, error) from error
 
 
@@ -134,12 +134,17 @@ def load_document(path: str | os.PathLike[str]) -> Document:
             help="update livegrad to open it",
         )
     try:
-        functions = {name: _source_of(table) for name, table in tables.get("functions", {}).items()}
+        functions = read_functions(tables)
         bound = tuple(_bound_pins(tables["blocks"], ""))
         graph_lines(tables["blocks"])  # raises if entries are missing
-    except _DAMAGE_ERRORS as error:
+    except DAMAGE_ERRORS as error:
         raise _damaged(file, error) from error
     return Document(file, functions, bound, tables)
+
+
+def read_functions(tables: Table) -> dict[str, str]:
+    """The source of the functions of a document, by name."""
+    return {name: _source_of(table) for name, table in tables.get("functions", {}).items()}
 
 
 def _source_of(table: Table) -> str:
@@ -158,7 +163,7 @@ def _bound_pins(tables: Table, parent_path: str) -> list[str]:
     return pins
 
 
-def _set_appearance(reader: BlockReader, described: Line) -> None:
+def set_appearance(reader: BlockReader, described: Line) -> None:
     """Sets the positions of blocks in drawings, and the controls of pins."""
     for line in described["blocks"]:
         if "at" in line:
@@ -166,9 +171,9 @@ def _set_appearance(reader: BlockReader, described: Line) -> None:
         for pin, table in line.get("controls", {}).items():
             reader.blocks[line["id"]][pin].control = Control(**table)
         if line.get("kind") == "composite":
-            _set_appearance(reader, line)
+            set_appearance(reader, line)
         for body in line.get("bodies", {}).values():
-            _set_appearance(reader, {"blocks": [body]})
+            set_appearance(reader, {"blocks": [body]})
 
 
 def _named_backend(tables: Table) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from livegrad.live.graph.control import control_table
 from livegrad.live.graph.edges import Source
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import Binding
-from livegrad.live.recording.describe import Describer, Line
+from livegrad.live.recording.describe import Describer, Line, is_among
 from livegrad.live.recording.exact_values import NotRecordable, encode_value
 from livegrad.live.recording.function_text import FunctionWriter
 from livegrad.runtime.atomic_files import write_atomically
@@ -42,7 +42,7 @@ def save_engine(engine: Engine, path: str | os.PathLike[str]) -> None:
 def engine_tables(engine: Engine) -> Table:
     """The document of an engine as tables."""
     functions: list[Line] = []
-    described = _PathDescriber(functions.append).inside(engine.graph)
+    described = PathDescriber(functions.append).inside(engine.graph)
     features = {str(feature): to_readable(encode_value(value)) for feature, value in engine.features.items()}
     return {
         "livegrad": FORMAT,
@@ -68,7 +68,7 @@ class _NamedFunctions(FunctionWriter):
         return next(candidate for candidate in candidates if candidate not in used)
 
 
-class _PathDescriber(Describer):
+class PathDescriber(Describer):
     """Identifies blocks by their paths, and omits memory of other programs."""
 
     def __init__(self, write: Callable[[Line], None]) -> None:
@@ -94,11 +94,11 @@ class _PathDescriber(Describer):
         controls = {name: control_table(control) for name, control in own.items() if control is not None}
         return {**line, "controls": controls} if controls else line
 
-    def inside(self, graph: Graph) -> Line:
+    def inside(self, graph: Graph, only: Collection[Block] | None = None) -> Line:
         """Sorts sources in the order of pins, so that the order of edits does not matter."""
-        line = super().inside(graph)
+        line = super().inside(graph, only)
         pins = (pin for block in graph.blocks.values() for pin in block.inputs.values())
-        connected = [pin for pin in pins if pin in graph.sources]
+        connected = [pin for pin in pins if pin in graph.sources and is_among(only, pin, graph.sources[pin])]
         return {**line, "sources": [[*self.pin(pin), self.source(graph.sources[pin])] for pin in connected]}
 
     def dormant(self, graph: Graph) -> list[list[Any]]:

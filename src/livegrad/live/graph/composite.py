@@ -93,7 +93,7 @@ class Composite(Block):
             with self._changing_pins():
                 del (self.inner_inputs if pin.direction == "input" else self.inner_outputs)[pin.name]
 
-    def _restore_exposed(self, inputs: dict[str, list[Pin]], outputs: dict[str, Pin]) -> None:
+    def restore_exposed(self, inputs: dict[str, list[Pin]], outputs: dict[str, Pin]) -> None:
         """Exposes these pins, and no others."""
         exposures = {name: list(pins) for name, pins in inputs.items()}, dict(outputs)
         with self.graph.editing(), self.graph.journal.notify_observer("exposures", None, self, *exposures):

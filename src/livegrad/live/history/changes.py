@@ -262,10 +262,10 @@ class Exposure(Change):
         self.after = exposed_by(self.composite)
 
     def undo(self, engine: Engine) -> None:
-        self.composite._restore_exposed(*self.before)
+        self.composite.restore_exposed(*self.before)
 
     def redo(self, engine: Engine) -> None:
-        self.composite._restore_exposed(*self.after)
+        self.composite.restore_exposed(*self.after)
 
 
 def exposed_by(composite: Composite) -> Exposed:

@@ -6,7 +6,7 @@ memory is described once; later lines refer to it by id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 import numpy as np
@@ -113,11 +113,12 @@ class Describer:
                 return {"kind": "neighbours", "capacity": block.limits["most"]}
         return {"kind": "block", "body": self.body(block.body), "shapes": block.shapes}
 
-    def inside(self, graph: Graph) -> Line:
-        """Describes the blocks of a graph and the sources of their inputs."""
-        blocks = [self.block(block) for block in graph.blocks.values()]
-        sources = [[*self.pin(pin), self.source(source)] for pin, source in graph.sources.items()]
-        dormant = self.dormant(graph)
+    def inside(self, graph: Graph, only: Collection[Block] | None = None) -> Line:
+        """Describes the blocks of a graph, or `only` some of them, and the sources of their inputs among these."""
+        blocks = [self.block(block) for block in graph.blocks.values() if only is None or block in only]
+        feeds = ((pin, source) for pin, source in graph.sources.items() if is_among(only, pin, source))
+        sources = [[*self.pin(pin), self.source(source)] for pin, source in feeds]
+        dormant = self.dormant(graph) if only is None else []
         return {"blocks": blocks, "sources": sources, **({"dormant": dormant} if dormant else {})}
 
     def dormant(self, graph: Graph) -> list[list[Any]]:
@@ -172,3 +173,10 @@ class Describer:
             if self._contents.get(external) != contents:
                 self._contents[external] = contents
                 self._write({"memory": memory_id, "version": external.version, **encode_array(external.array)})
+
+
+def is_among(blocks: Collection[Block] | None, pin: Pin, source: Source) -> bool:
+    """Whether an input, and the block that feeds it, are among some blocks (None: any)."""
+    if blocks is None:
+        return True
+    return pin.block in blocks and (not isinstance(source, Edge) or source.source.block in blocks)

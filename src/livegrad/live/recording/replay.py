@@ -185,7 +185,7 @@ class _Replayer:
             composite = self._reader.blocks[line["block"]]
             assert isinstance(composite, Composite)
             inputs = {name: [self._reader.pin(pin) for pin in pins] for name, pins in line["inputs"].items()}
-            composite._restore_exposed(inputs, {name: self._reader.pin(pin) for name, pin in line["outputs"].items()})
+            composite.restore_exposed(inputs, {name: self._reader.pin(pin) for name, pin in line["outputs"].items()})
         else:
             self._edit_graph(edit, self._graph(line["in"]), line)
 

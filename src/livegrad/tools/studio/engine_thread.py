@@ -13,9 +13,11 @@ from typing import Literal, NamedTuple
 from livegrad.diagnostics import LivegradError, UsageError
 from livegrad.live.engine import Engine
 from livegrad.tools.studio.catalogue import entries
+from livegrad.tools.studio.clipboard import Clipboard
 from livegrad.tools.studio.edits import MAX_NAME, MessageError, require
 from livegrad.tools.studio.frames import describe_error
 from livegrad.tools.studio.gate import Permission
+from livegrad.tools.studio.inquiries import INQUIRIES
 from livegrad.tools.studio.mailbox import Mailbox
 from livegrad.tools.studio.page import Page, subscribe
 from livegrad.tools.studio.scenes import Scene
@@ -46,6 +48,7 @@ class EngineThread:
         self._first = None if shelf.subject is None else (shelf.subject, shelf.subject.open())
         self._pages: list[Page] = []
         self._exporter = Exporter()
+        self._clipboard = Clipboard()
         self._is_closing = False
         self._owned: Engine | None = None  # closed with its session
         self._thread = Thread(target=self._run, name="livegrad studio", daemon=True)
@@ -109,12 +112,17 @@ class EngineThread:
             return
         try:
             kind = message.get("type")
-            handler = _HANDLERS.get(kind if isinstance(kind, str) else "")
-            if handler is None:
+            name = kind if isinstance(kind, str) else ""
+            handler, inquiry = _HANDLERS.get(name), INQUIRIES.get(name)
+            if handler is None and inquiry is None:
                 raise MessageError("unknown message", found=repr(kind)[:60])
             if not page.is_ready and kind != "hello":
                 raise MessageError("a page must say hello first")
-            answer = handler(self, page, message)
+            if inquiry is not None:
+                answer: Json | None = inquiry(self._require_session(), page, message)
+            else:
+                assert handler is not None
+                answer = handler(self, page, message)
             if "id" in message:
                 page.tell({"type": "done", "id": message["id"], **(answer or {})})
         except LivegradError as error:
@@ -277,7 +285,7 @@ class EngineThread:
     def _begin(self, subject: Subject, scene: Scene) -> None:
         self._close_session()
         engine = scene.engine
-        self.session = Session(scene, subject.title, self.mailbox.wake, drives=subject.drives)
+        self.session = Session(scene, subject.title, self.mailbox.wake, self._clipboard, drives=subject.drives)
         self._owned = engine if subject.is_owned else None
         if subject.is_owned:
             engine.history.clear()  # how it was built is not for the user to undo

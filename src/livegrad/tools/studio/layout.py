@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
 
 from livegrad.live.graph.block import Block, State
 
@@ -22,16 +23,22 @@ def height_of(block: Block) -> float:
 
 
 def place_blocks(
-    blocks: Sequence[Block], edges: Sequence[tuple[Block, Block]], placed: Mapping[Block, Position]
+    blocks: Sequence[Block],
+    edges: Sequence[tuple[Block, Block]],
+    placed: Mapping[Block, Position],
+    sizes: Mapping[Block, float] = MappingProxyType({}),
 ) -> dict[Block, Position]:
-    """Positions for all blocks. Those in `placed` stay; a new block goes to the right of what feeds it."""
+    """Positions for all blocks. Those in `placed` stay; a new block goes to the right of what feeds it.
+
+    `sizes` has the heights of nodes, as far as they are known.
+    """
     positions = {block: placed[block] for block in blocks if block in placed}
     unplaced = [block for block in blocks if block not in positions]
     if not unplaced:
         return positions
     columns = _columns(blocks, edges)
     if not positions:
-        return _place_in_columns(blocks, edges, columns)
+        return _place_in_columns(blocks, edges, columns, sizes)
     for block in unplaced:
         sources = [source for source, target in edges if target is block and source in positions]
         x = max((positions[source][0] for source in sources), default=min(x for x, _ in positions.values()))
@@ -58,7 +65,10 @@ def _columns(blocks: Sequence[Block], edges: Sequence[tuple[Block, Block]]) -> d
 
 
 def _place_in_columns(
-    blocks: Sequence[Block], edges: Sequence[tuple[Block, Block]], columns: Mapping[Block, int]
+    blocks: Sequence[Block],
+    edges: Sequence[tuple[Block, Block]],
+    columns: Mapping[Block, int],
+    sizes: Mapping[Block, float],
 ) -> dict[Block, Position]:
     """Columns from left to right. In each, blocks are ordered by the mean height of what feeds them."""
     neighbours: dict[Block, list[Block]] = {block: [] for block in blocks}
@@ -73,7 +83,7 @@ def _place_in_columns(
         y = 0.0
         for block in members:
             positions[block] = (column * COLUMN_WIDTH, y)
-            y += height_of(block) + _GAP
+            y += sizes.get(block, height_of(block)) + _GAP
     return positions
 
 

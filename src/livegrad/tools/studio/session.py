@@ -20,9 +20,11 @@ from livegrad.live.graph.block import Block, Pin, State
 from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.composite import Composite
 from livegrad.ops.context import parse_feature
+from livegrad.tools.studio.clipboard import Clipboard
 from livegrad.tools.studio.clock import Clock
 from livegrad.tools.studio.describe import Describer, differences
 from livegrad.tools.studio.edits import Edits
+from livegrad.tools.studio.frame_log import FrameLog
 from livegrad.tools.studio.frames import describe_error, describe_frame, describe_reason
 from livegrad.tools.studio.gestures import Gestures
 from livegrad.tools.studio.page import Page
@@ -43,13 +45,15 @@ _APPEARANCE = ("move", "control")  # edits that compute nothing
 class Session:
     """An engine that pages show. `drives` is False if the program steps the engine itself."""
 
-    def __init__(self, scene: Scene, title: str, wake: Callable[[], None], *, drives: bool = True) -> None:
+    def __init__(
+        self, scene: Scene, title: str, wake: Callable[[], None], clipboard: Clipboard, *, drives: bool = True
+    ) -> None:
         engine = scene.engine
         self.engine, self.title, self.drives = engine, title, drives
         self.clock = Clock()
         self.recorder = Recorder()
         self.describer = Describer(engine)
-        self.edits = Edits(engine, self.describer)
+        self.edits = Edits(engine, self.describer, clipboard)
         self.gestures = Gestures(engine)
         self.error: Json | None = None  # why the clock has stopped
         self._wake = wake
@@ -62,6 +66,7 @@ class Session:
         self._versions: dict[str, int] = {}  # how often the value of each block may have changed
         self._values_due = self._update_due = 0.0
         self._last_frame = engine.frame
+        self.frame_log = FrameLog(engine.frame)
         self._previous_profiling: Literal["off", "block", "step"] = engine.profiling
         engine.profiling = "block"
         self._described = self._describe()
@@ -202,6 +207,7 @@ class Session:
     def _note(self, frame: Frame, pages: Iterable[Page]) -> None:
         """Notes which values have changed, and what pages must receive."""
         self._last_frame = frame
+        self.frame_log.note(frame)
         if self.part_view is not None:
             self.part_view.follow_frame()
         described = describe_frame(frame, self.describer)
