@@ -192,6 +192,7 @@ export class Studio implements Receiver {
       this.showsPart = true;
     }
     this.frame = message.frame;
+    for (const [block, seconds] of Object.entries(message.frame.seconds)) this.times.set(block, seconds);
     this.history = message.history;
     this.part = message.part;
     this.mode = "graph";

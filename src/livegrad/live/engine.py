@@ -6,9 +6,10 @@ updates the running plan at the cheapest correct level, and runs the stale steps
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
-from threading import RLock
+from threading import Lock, RLock, get_ident
 from typing import Literal, NoReturn
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
@@ -90,12 +91,14 @@ class Engine(EngineEdits):
         self.frame = Frame(0)
         self.before_frame: list[Callable[[], None]] = []  # called first in each frame
         self._runtime = Runtime()
+        self._gate_owner: int | None = None  # the thread that is between two frames
         self._reader = OutputReader(self.graph, self._runtime)
         self._applier = Applier(self.graph, self.executor, self._runtime, reuse_memory)
         if compile == "background":
             self._applier.background = BackgroundCompiler(self._applier.plan_ahead)
         self.history = self._journal.history = History(self)
         renew_lock_after_fork(self._runtime, "lock", RLock)
+        renew_lock_after_fork(self._runtime, "gate", Lock)
         renew_lock_after_fork(self._journal, "lock", RLock)
 
     def __repr__(self) -> str:
@@ -116,6 +119,39 @@ class Engine(EngineEdits):
         next `step` does all of the work. Only one thread runs a frame at a time. Edits made during a frame apply to the
         next one.
         """
+        if self._runtime.gate.locked():
+            self._give_way()
+        return self._step()
+
+    def _give_way(self) -> None:
+        """Waits for a thread that asked for its turn, unless this thread has it."""
+        if self._gate_owner != get_ident():
+            with self._runtime.gate:
+                pass
+
+    @contextmanager
+    def between_frames(self) -> Iterator[None]:
+        """Keeps frames from running, between two of them. A thread that steps without a rest gives way.
+
+        Locks of Python are not fair: without it, a page or another thread could wait for many frames.
+
+        >>> engine = Engine()
+        >>> with engine.between_frames():
+        ...     number = engine.frame.number   # no other thread steps here
+        """
+        runtime = self._runtime
+        if self._gate_owner == get_ident():
+            yield
+            return
+        with runtime.gate:
+            self._gate_owner = get_ident()
+            try:
+                with runtime.lock:
+                    yield
+            finally:
+                self._gate_owner = None
+
+    def _step(self) -> Frame:
         runtime, journal, transaction = self._runtime, self._journal, self._runtime.transaction
         with runtime.lock:
             try:
@@ -166,10 +202,12 @@ class Engine(EngineEdits):
         >>> engine.step().updating, float(engine.read(double)), engine.settle().updating, float(engine.read(double))
         (True, 8.0, False, 12.0)
         """
+        if self._runtime.gate.locked():
+            self._give_way()
         with self._runtime.lock:
             self._applier.is_settling = True
             try:
-                return self.step()
+                return self._step()
             finally:
                 self._applier.is_settling = False
 

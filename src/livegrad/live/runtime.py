@@ -7,7 +7,7 @@ is then processed when it is known, at the latest before the next frame.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any, Literal
 
 from livegrad.diagnostics import LivegradError
@@ -40,6 +40,7 @@ class Runtime(Attempts):
 
     def __init__(self) -> None:
         super().__init__(RLock())
+        self.gate = Lock()  # held by a thread that waits for its turn between two frames
         self.transaction = Transaction()
         self.requests: list[RequestedReading] = []  # of other threads, while this one holds the lock
         self.profiling: Literal["off", "block", "step"] = "off"
@@ -358,7 +359,7 @@ class Runtime(Attempts):
             stale.debug_version = self.debug_version
             for key in report.ran:
                 debug = self.block_of(key).debug
-                if debug.state != "running" and not self.problems:
+                if debug.state != "running" and not debug.is_rejected:
                     debug.state, debug.errors = "running", []
         for failure in report.failures:
             debug = self.block_of(failure.step).debug

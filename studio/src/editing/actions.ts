@@ -25,6 +25,7 @@ export interface Untrusted {
 }
 
 const COPY_DISTANCE = 36;
+const NUDGE = 10;
 
 export class Actions {
   private copied = ""; // for pages that may not use the clipboard of the system
@@ -118,6 +119,15 @@ export class Actions {
   async makeSlider(pin: PinReference): Promise<void> {
     const [x, y] = this.studio.blocks.get(pin[0])?.at ?? [0, 0];
     this.choose(await this.studio.edit({ op: "slider", pin, at: [x - 290, y] }));
+  }
+
+  /** Moves the chosen blocks by one step of the arrow keys. */
+  async nudge(right: number, down: number): Promise<void> {
+    const ops = this.chosen.map((block): EditOperation => {
+      const [x, y] = this.studio.blocks.get(block)?.at ?? [0, 0];
+      return { op: "move", block, at: [x + NUDGE * right, y + NUDGE * down] };
+    });
+    if (ops.length > 0) await this.studio.edit(...ops);
   }
 
   async align(edge: Edge): Promise<void> {

@@ -108,10 +108,16 @@ def test_only_pins_that_fit_light_up_and_a_refusal_says_why(page, engine):
     drag(page, start, (start[0] + 40, start[1] + 60), end, release=False)
     expect(pin(page, "double", "x")).to_have_class(re.compile("refused"))
     expect(pin(page, "roots", "s")).to_have_class(re.compile("fits"))
-    page.mouse.move(end[0] + 1, end[1])
+    expect(page.get_by_role("tooltip")).to_contain_text("put a state into the cycle")
     page.mouse.up()
     expect(page.locator(".notice")).to_contain_text("put a state into the cycle")
     assert sources(engine) == {"double.x": "source.result", "last.y": "double.result"}
+
+
+def test_a_wire_may_be_dropped_beside_a_pin(page, engine):
+    drag(page, centre(handle(page, "last", "result")), (500, 500), centre(pin(page, "roots", "s").locator(".pin-name")))
+    expect(page.locator(".svelte-flow__edge")).to_have_count(3)
+    assert sources(engine)["roots.s"] == "last.result"
 
 
 def test_a_block_dropped_on_a_wire_is_inserted(page, engine):
@@ -278,6 +284,10 @@ def test_the_layout_and_alignment_can_be_undone(page, engine):
     page.locator("body").press("Shift+ArrowLeft")
     expect(page.get_by_role("button", name="undo")).to_have_attribute("title", re.compile("move 3 blocks"))
     assert {blocks[name].position[0] for name in ("source", "roots", "last")} == {0.0}
+    node(page, "double").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("button", name="undo")).to_have_attribute("title", re.compile("move double"))
+    assert blocks["double"].position == (300.0, 10.0)
 
 
 def test_blocks_are_selected_by_a_box_and_all_at_once(page):
@@ -346,7 +356,7 @@ def test_why_blocks_ran_is_known_for_each_frame(page, engine):
     expect(node(page, "last").locator(".pin.out .value")).to_have_text("11")
     page.locator("body").press("Control+Shift+y")
     dialog = page.get_by_role("dialog", name="why blocks ran")
-    row = dialog.get_by_role("row").filter(has_text="double")
+    row = dialog.get_by_role("row").filter(has=page.get_by_role("button", name="double", exact=True))
     expect(row).to_contain_text("double.gain: 2.0 → 4.0")
     expect(row).to_contain_text("hot")
     expect(dialog.get_by_role("row").filter(has_text="source")).to_contain_text("none of its inputs changed")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from threading import Thread
 from typing import Literal, NamedTuple
 
@@ -118,11 +119,12 @@ class EngineThread:
                 raise MessageError("unknown message", found=repr(kind)[:60])
             if not page.is_ready and kind != "hello":
                 raise MessageError("a page must say hello first")
-            if inquiry is not None:
-                answer: Json | None = inquiry(self._require_session(), page, message)
-            else:
-                assert handler is not None
-                answer = handler(self, page, message)
+            with nullcontext() if self.session is None else self.session.turn():
+                if inquiry is not None:
+                    answer: Json | None = inquiry(self._require_session(), page, message)
+                else:
+                    assert handler is not None
+                    answer = handler(self, page, message)
             if "id" in message:
                 page.tell({"type": "done", "id": message["id"], **(answer or {})})
         except LivegradError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from threading import get_ident
 from time import perf_counter
 from typing import Any, Literal
@@ -146,11 +147,19 @@ class Session:
             before, self._described = self._described, self._describe()
             return differences(before, self._described)
         before, changed = self._described, dict[str, Json]()
-        with self.engine.graph.editing():
+        with self.turn(), self.engine.graph.editing():
             for block in {pin.block for pin in subjects if pin.block.home is not None}:
                 changed[self.describer.id_of(block)] = self.describer.block(block)
         self._described = before | changed
         return differences({id: before.get(id, {}) for id in changed}, changed)
+
+    def turn(self) -> AbstractContextManager[None]:
+        """The turn of this thread between frames of a program, which may step without a rest."""
+        return nullcontext() if self.drives else self.engine.between_frames()
+
+    def _peek(self, pin: Pin) -> Any:
+        with self.turn():
+            return self.engine.peek(pin)
 
     def _follow_part(self) -> None:
         if self.part_view is not None:
@@ -158,7 +167,7 @@ class Session:
                 self.part_view.follow_edits()
 
     def _describe(self) -> dict[str, Json]:
-        with self.engine.graph.editing():
+        with self.turn(), self.engine.graph.editing():
             return self.describer.describe()
 
     def _step(self, pages: Iterable[Page], *, keep_states: bool) -> None:
@@ -200,7 +209,7 @@ class Session:
         states = {block for block in self.describer.block_by_key.values() if isinstance(block, State)}
         self._held = {state: value for state, value in self._held.items() if state in states}
         for state in states - self._held.keys():
-            value = self.engine.peek(state["value"])
+            value = self._peek(state["value"])
             if value is not None:
                 self._held[state] = value
 
@@ -326,7 +335,7 @@ class Session:
     def value_of(self, pin: Pin) -> Any:
         """The value of an output as pages see it: while the clock pauses, states stay where they are."""
         value = self._held.get(pin.block) if isinstance(pin.block, State) else None
-        return self.engine.peek(pin) if value is None else np.asarray(value)
+        return self._peek(pin) if value is None else np.asarray(value)
 
     def _send_view(self, page: Page, name: str, view: View) -> None:
         """Sends a view if the page has an older one. Pictures are JPEG while they change, and exact when they rest."""
@@ -342,7 +351,7 @@ class Session:
             return
         others: dict[str, Any] = {}
         if view.kind == "mesh":
-            others = {output: self.engine.peek(pin) for output, pin in pins.items() if output != view.output}
+            others = {output: self._peek(pin) for output, pin in pins.items() if output != view.output}
         message = view_message(name, view, self._last_frame.number, value, others, exact=not is_moving)
         if message is not None:
             view.is_unacknowledged = True
