@@ -91,6 +91,7 @@ export interface Frame extends ClockState {
 export interface History {
   undo: string | null;
   redo: string | null;
+  document?: { name: string; state: "saved" | "edited" | "drafted" | "failed"; problem: string; draft: boolean };
 }
 
 /** The 3D view of a part: its shader, a problem, or neither while the server builds it. `block` has the parameters. */

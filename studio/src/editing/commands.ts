@@ -53,6 +53,7 @@ export function makeCommands(studio: Studio, actions: Actions, page: Surrounding
     command("Find a block", "Ctrl+F", () => page.show("find"), always),
     command("Undo", "Ctrl+Z", () => studio.travel("undo"), () => mayEdit() && studio.history.undo !== null),
     command("Redo", "Ctrl+Shift+Z", () => studio.travel("redo"), () => mayEdit() && studio.history.redo !== null),
+    command("Save the document", "Ctrl+S", () => studio.request({ type: "save" }), () => mayEdit() && studio.history.document !== undefined),
     command("History", "Ctrl+Shift+H", () => page.show("history"), always),
     command("Why did blocks run?", "Ctrl+Shift+Y", () => page.show("frames"), always),
     command("Play or pause", "Space", () => studio.clock({ playing: !studio.frame?.playing }), () => studio.may("tune") && studio.drives),

@@ -376,8 +376,8 @@ def test_a_page_of_another_server_reaches_nothing(open_page, browser, studio, tm
 def test_the_keyboard_alone_adds_tunes_and_removes(open_page, studio, engine):
     page = open_page(studio.url)
     expect(node(page, "phase")).to_be_visible()
-    page.keyboard.press("a")
-    page.keyboard.type("sigm")
+    page.keyboard.press("s")
+    page.keyboard.type("igm")
     page.keyboard.press("Enter")
     expect(page.get_by_label("name of the block")).to_have_value("sigmoid")
     node(page, "sigmoid").focus()

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 import livegrad as lg
 from livegrad.tools.studio.open_studio import Studio
-from tests.tools.studio.test_browser import browser, errors, node, open_page, pytestmark, select  # noqa: F401  fixtures
+from tests.tools.studio.in_browser import node, select
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def studio(engine: lg.Engine) -> Iterator[Studio]:
 
 
 @pytest.fixture
-def page(open_page: Any, studio: Studio) -> Page:  # noqa: F811
+def page(open_page: Any, studio: Studio) -> Page:
     page: Page = open_page(studio.url, width=1400, height=900)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     expect(node(page, "last").locator(".pin.out .value")).to_have_text("5")
@@ -170,7 +170,7 @@ def test_arrays_are_summarised_and_nodes_have_badges(page, engine):
     expect(node(page, "last").locator("header .name")).to_be_visible()
 
 
-def test_copies_go_through_the_clipboard_as_readable_text(page, engine, open_page):  # noqa: F811
+def test_copies_go_through_the_clipboard_as_readable_text(page, engine, open_page):
     choose(page, "double", "last")
     page.locator("body").press("Control+c")
     expect(page.locator(".notice")).to_contain_text("Copied 2 blocks")
@@ -400,7 +400,7 @@ def test_a_minimap_shows_the_graph_and_can_be_hidden(page):
     expect(page.locator(".svelte-flow__minimap")).to_have_count(0)
 
 
-def test_a_thousand_blocks_have_no_minimap(open_page):  # noqa: F811
+def test_a_thousand_blocks_have_no_minimap(open_page):
     engine = lg.Engine()
     with engine.edits():
         for index in range(301):
@@ -414,7 +414,7 @@ def test_a_thousand_blocks_have_no_minimap(open_page):  # noqa: F811
         expect(page.locator(".svelte-flow__minimap")).to_have_count(0)
 
 
-def test_a_watched_file_changes_the_page(open_page, tmp_path):  # noqa: F811
+def test_a_watched_file_changes_the_page(open_page, tmp_path):
     path = tmp_path / "shade.py"
     path.write_text("def shade(x=2.0):\n    return x * 2.0\n")
     engine = lg.Engine()
@@ -425,3 +425,17 @@ def test_a_watched_file_changes_the_page(open_page, tmp_path):  # noqa: F811
         path.write_text("def shade(x=2.0):\n    return x * 5.0 + 0\n")
         engine.set(engine.graph.blocks["shade"]["x"], np.float32(3.0).item())
         expect(node(page, "shade").locator(".pin.out .value")).to_have_text("15")
+
+
+def test_a_document_is_saved_by_a_key_and_its_draft_by_itself(open_page, engine, tmp_path):
+    engine.save(tmp_path / "scene.lg")
+    before = (tmp_path / "scene.lg").read_text()
+    with lg.studio(tmp_path / "scene.lg", trust=True, open_browser=False) as studio:
+        page = open_page(studio.url)
+        select(page, "last")
+        page.get_by_role("button", name="Remove block").click()
+        expect(page.get_by_text("draft saved")).to_be_visible()
+        assert (tmp_path / "scene.lg").read_text() == before
+        page.locator("body").press("Control+s")
+        expect(page.get_by_role("button", name="Save", exact=True)).to_be_disabled()
+        assert "blocks.last" not in (tmp_path / "scene.lg").read_text()

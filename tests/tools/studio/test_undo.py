@@ -122,7 +122,7 @@ def test_a_page_that_leaves_ends_its_gesture(engine):
 def test_the_studio_opens_documents_with_an_empty_history(tmp_path, engine):
     engine.save(tmp_path / "scene.lg")
     with lg.studio(tmp_path / "scene.lg", trust=True, open_browser=False) as studio, TestPage(studio) as page:
-        assert page.snapshot["history"] == {"undo": None, "redo": None}
+        assert page.snapshot["history"].items() >= {"undo": None, "redo": None}.items()
 
 
 def test_running_fills_no_history(tmp_path):

@@ -269,6 +269,20 @@ class EngineThread:
         for other in self._pages:
             self._show(other)
 
+    def _restore(self, page: Page, message: Json) -> None:
+        """Opens the draft of the document that is open. Its code runs after agreement, as that of any document."""
+        require(page.permission, Permission.EDIT)
+        draft = self._require_session().draft
+        if draft is None or not draft.offers_draft:
+            raise MessageError("there is no newer draft")
+        subject = self._shelf.draft(draft.path)
+        if subject is None:
+            self._close_session()
+        else:
+            self._open(subject)
+        for other in self._pages:
+            self._show(other)
+
     def _leave_engine(self, page: Page, message: Json) -> None:
         require(page.permission, Permission.EDIT)
         if self._shelf.has_gallery:
@@ -317,6 +331,7 @@ _HANDLERS: dict[str, Callable[[EngineThread, Page, Json], Json | None]] = {
     "open": EngineThread._open_example,
     "trust": EngineThread._trust,
     "leave": EngineThread._leave_engine,
+    "restore": EngineThread._restore,
     "target": EngineThread._choose_target,
     "pin": EngineThread._pin,
     "pull": EngineThread._pull,

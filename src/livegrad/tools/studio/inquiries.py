@@ -78,6 +78,15 @@ def _why(session: Session, page: Page, message: Json) -> Json:
     return {"frame": frame.number, "reasons": reasons}
 
 
+def _save(session: Session, page: Page, message: Json) -> Json:
+    """Saves the document to the file from which it was opened. Nothing else ever writes that file."""
+    require(page.permission, Permission.EDIT)
+    if session.draft is None:
+        raise MessageError("this graph was not opened from a document", help="engine.save(path) writes one")
+    session.draft.save()
+    return {}
+
+
 INQUIRIES: dict[str, Callable[[Session, Page, Json], Json]] = {
     "copy": _copy,
     "fits": _fits,
@@ -85,4 +94,5 @@ INQUIRIES: dict[str, Callable[[Session, Page, Json], Json]] = {
     "travel": _travel,
     "frames": _frames,
     "why": _why,
+    "save": _save,
 }

@@ -6,6 +6,7 @@ Built by `sections.py`, the gallery and `subjects.py`; the engine thread opens i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from livegrad.implicit.bodies.part import Part
@@ -23,10 +24,11 @@ class PartField:
 
 @dataclass(frozen=True)
 class Scene:
-    """An engine to show. `field` is what its 3D view draws."""
+    """An engine to show. `field` is what its 3D view draws; `path` is the document that it was opened from."""
 
     engine: Engine
     field: PartField | None = None
+    path: Path | None = None
 
 
 def part_with_values(part: Part, values: dict[str, Any]) -> Part:

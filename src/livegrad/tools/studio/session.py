@@ -24,6 +24,7 @@ from livegrad.ops.context import parse_feature
 from livegrad.tools.studio.clipboard import Clipboard
 from livegrad.tools.studio.clock import Clock
 from livegrad.tools.studio.describe import Describer, differences
+from livegrad.tools.studio.drafts import Draft
 from livegrad.tools.studio.edits import Edits
 from livegrad.tools.studio.frame_log import FrameLog
 from livegrad.tools.studio.frames import describe_error, describe_frame, describe_reason
@@ -40,6 +41,7 @@ _TIME = parse_feature("animation_time")
 _VALUE_SHARE = 4.0  # summaries take at most one part in five of the thread
 _UPDATE_WAIT = 0.01  # seconds between frames that wait for a plan
 _SETTINGS = ("set", "bind")  # edits that change one block
+_RUN = ("state", "reset", "feature")  # edits that documents do not contain, or that the clock makes
 _APPEARANCE = ("move", "control")  # edits that compute nothing
 
 
@@ -68,6 +70,7 @@ class Session:
         self._values_due = self._update_due = 0.0
         self._last_frame = engine.frame
         self.frame_log = FrameLog(engine.frame)
+        self.draft = None if scene.path is None else Draft(engine, scene.path)
         self._previous_profiling: Literal["off", "block", "step"] = engine.profiling
         engine.profiling = "block"
         self._described = self._describe()
@@ -112,6 +115,8 @@ class Session:
         if self.part_view is not None:
             self.part_view.update()
         self.tuner.update()
+        if self.draft is not None:
+            self.draft.update()
         for page in pages:
             page.change(operations)
         if self.drives:
@@ -125,6 +130,7 @@ class Session:
     def seconds_until_due(self, pages: Iterable[Page]) -> float | None:
         """How long the thread may wait for messages."""
         times = [self.clock.seconds_until_due() if self.drives else None, self.tuner.seconds_until_due()]
+        times.append(None if self.draft is None else self.draft.seconds_until_due())
         if self._edited or (self._needs_frame and self.drives):
             times.append(max(0.0, self._update_due - perf_counter()) if self._last_frame.updating else 0.0)
         if any(self._has_values_for(page) for page in pages):
@@ -137,6 +143,8 @@ class Session:
         if not edits:
             return []
         self._needs_frame |= any(edit not in _APPEARANCE for edit, _ in edits)
+        if self.draft is not None and any(edit not in _RUN for edit, _ in edits):
+            self.draft.note_edit()
         self.tuner.follow_edits(is_structural=any(edit not in (*_SETTINGS, *_APPEARANCE) for edit, _ in edits))
         for edit, arguments in edits:
             if edit in ("state", "reset"):
@@ -259,9 +267,13 @@ class Session:
         }
 
     def _history(self) -> Json:
-        """What undo and redo would do."""
-        history = self.engine.history
-        return {"undo": history.next_undo, "redo": history.next_redo}
+        """What undo and redo would do, and whether the document is saved."""
+        history, draft = self.engine.history, self.draft
+        described: Json = {"undo": history.next_undo, "redo": history.next_redo}
+        if draft is not None:
+            described["document"] = {"name": draft.path.name, "state": draft.state, "problem": draft.problem}
+            described["document"]["draft"] = draft.offers_draft
+        return described
 
     def _frame_state(self) -> Json:
         described = describe_frame(self._last_frame, self.describer) | {"ran": {}}

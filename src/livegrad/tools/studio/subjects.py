@@ -6,7 +6,7 @@ In: an object or the name of a file. Out: a `Subject`, which builds a scene when
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from livegrad.live.graph.block import Block
 from livegrad.tools.argument_values import is_object
 from livegrad.tools.objects import open_object
 from livegrad.tools.part_files import PartChoice, open_part, part_of_object
+from livegrad.tools.studio.drafts import draft_of
 from livegrad.tools.studio.edits import MessageError
 from livegrad.tools.studio.gallery import EXAMPLES
 from livegrad.tools.studio.scenes import Scene
@@ -48,6 +49,7 @@ class Shelf:
 
     subject: Subject | None = None
     document: Document | None = None
+    texts: dict[str, str] = field(default_factory=dict)  # the functions of the document whose code is trusted
 
     @property
     def has_gallery(self) -> bool:
@@ -77,7 +79,17 @@ class Shelf:
         document = self.document
         if document is None:
             raise MessageError("no document waits for trust")
-        return Subject(document.path.name, lambda: Scene(document.engine(trust=True)))
+        self.texts = document.functions
+        self.document, self.subject = None, _document_subject(document, document.path, trust=True)
+        return self.subject
+
+    def draft(self, path: Path) -> Subject | None:
+        """The draft of a document that is open. None if its code must be trusted first: then it waits for that."""
+        document = load_document(draft_of(path))
+        if document.functions and self.texts != document.functions:
+            self.document, self.subject = replace(document, path=path), None
+            return None
+        return _document_subject(document, path, trust=True)
 
 
 def shelf_of(what: Any, *, drives: bool = True, trust: bool = False) -> Shelf:
@@ -99,9 +111,14 @@ def shelf_of(what: Any, *, drives: bool = True, trust: bool = False) -> Shelf:
     if isinstance(what, Document):
         document = what
         if trust or not document.functions:
-            return Shelf(Subject(document.path.name, lambda: Scene(document.engine(trust=trust))))
+            subject = _document_subject(document, document.path, trust=trust)
+            return Shelf(subject, texts=document.functions)
         return Shelf(document=document)
     return Shelf(subject_of(what, "", drives=drives))
+
+
+def _document_subject(document: Document, path: Path, *, trust: bool) -> Subject:
+    return Subject(path.name, lambda: Scene(document.engine(trust=trust), path=path))
 
 
 def subject_of(what: Any, title: str, *, drives: bool = True) -> Subject:
