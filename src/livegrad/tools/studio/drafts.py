@@ -12,6 +12,7 @@ from typing import Literal
 
 from livegrad.diagnostics import LivegradError
 from livegrad.live.engine import Engine
+from livegrad.tools.studio.values import Json
 
 _DELAY = 1.0  # seconds from an edit to the draft
 State = Literal["saved", "edited", "drafted", "failed"]
@@ -45,6 +46,11 @@ class Draft:
         self.problem = ""
         self._engine, self._now = engine, now
         self._due: float | None = None
+
+    def describe(self) -> Json:
+        """What pages show of it."""
+        shown = {"name": self.path.name, "state": self.state, "problem": self.problem}
+        return {**shown, "draft": self.offers_draft}
 
     def note_edit(self) -> None:
         """Notes that the draft is out of date."""

@@ -271,8 +271,7 @@ class Session:
         history, draft = self.engine.history, self.draft
         described: Json = {"undo": history.next_undo, "redo": history.next_redo}
         if draft is not None:
-            described["document"] = {"name": draft.path.name, "state": draft.state, "problem": draft.problem}
-            described["document"]["draft"] = draft.offers_draft
+            described["document"] = draft.describe()
         return described
 
     def _frame_state(self) -> Json:
