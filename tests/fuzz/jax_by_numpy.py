@@ -16,6 +16,8 @@ from jax.extend.core import Literal  # pyright: ignore[reportMissingImports]
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
+_WIDE = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
+_widens = False  # whether float32 is evaluated as float64
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -32,13 +34,28 @@ def evaluate(closed: Any, arguments: list[Any], check: bool = False) -> list[Any
     return _evaluate(closed.jaxpr, [np.asarray(c) for c in closed.consts], arguments, check)
 
 
+def evaluate_widely(closed: Any, arguments: list[Any]) -> list[Any]:
+    """The results with float64 in place of float32, whose distance from those of `evaluate` is the error of float32."""
+    global _widens
+    _widens = True
+    try:
+        return evaluate(closed, [_as_type(a, np.asarray(a).dtype) for a in arguments])
+    finally:
+        _widens = False
+
+
+def _as_type(value: Any, dtype: Any) -> Any:
+    """An array of the type, or of the wider type that stands for it."""
+    return np.asarray(value, _WIDE.get(np.dtype(dtype), dtype) if _widens else dtype)
+
+
 def _evaluate(jaxpr: Any, constants: list[Any], arguments: list[Any], check: bool) -> list[Any]:
     values: dict[Any, Any] = {}
-    values.update(zip(jaxpr.constvars, constants, strict=True))
+    values.update(zip(jaxpr.constvars, [_as_type(c, c.dtype) for c in constants], strict=True))
     values.update(zip(jaxpr.invars, arguments, strict=True))
 
     def read(variable: Any) -> Any:
-        return np.asarray(variable.val, variable.aval.dtype) if isinstance(variable, Literal) else values[variable]
+        return _as_type(variable.val, variable.aval.dtype) if isinstance(variable, Literal) else values[variable]
 
     for equation in jaxpr.eqns:
         operands = [read(v) for v in equation.invars]
@@ -57,11 +74,11 @@ def _apply(equation: Any, operands: list[Any], check: bool) -> list[Any]:
         theirs = equation.primitive.bind(*map(jax.numpy.asarray, operands), **params)
         theirs = [np.asarray(t) for t in (theirs if equation.primitive.multiple_results else [theirs])]
         if own is None:
-            return theirs
+            return [_as_type(t, t.dtype) for t in theirs]
     with np.errstate(all="ignore"):
         results = own(*operands, **params)
     results = list(results) if equation.primitive.multiple_results else [results]
-    results = [np.asarray(r, v.aval.dtype) for r, v in zip(results, equation.outvars, strict=True)]
+    results = [_as_type(r, v.aval.dtype) for r, v in zip(results, equation.outvars, strict=True)]
     for result, variable in zip(results, equation.outvars, strict=True):
         assert result.shape == variable.aval.shape, (name, params, [o.shape for o in operands], result.shape)
     if theirs is not None:
@@ -97,7 +114,7 @@ def _scan(params: Any, operands: list[Any], check: bool) -> list[Any]:
         state, stacked[i] = results[:carried], results[carried:]
     avals = [v.aval for v in params["jaxpr"].jaxpr.outvars[carried:]]
     columns = [
-        np.stack([stacked[i][k] for i in range(length)]) if length else np.zeros((0, *aval.shape), aval.dtype)
+        np.stack([stacked[i][k] for i in range(length)]) if length else _as_type(np.zeros((0, *aval.shape)), aval.dtype)
         for k, aval in enumerate(avals)
     ]
     return [*state, *columns]
@@ -246,7 +263,7 @@ def _select(which: Any, *cases: Any) -> Any:
 @rule("convert_element_type")
 def _convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
     x = np.real(x) if np.iscomplexobj(x) and np.dtype(new_dtype).kind != "c" else x
-    return x.astype(new_dtype)
+    return _as_type(x, new_dtype)
 
 
 # --- movement --------------------------------------------------------------------------------------------------------

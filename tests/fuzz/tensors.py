@@ -14,7 +14,7 @@ import numpy as np
 import livegrad as lg
 from livegrad.schedule import step_kinds
 from tests.fuzz import operations, operations_folding, operations_updates  # noqa: F401  register what programs are made of
-from tests.fuzz.jax_by_numpy import evaluate
+from tests.fuzz.jax_by_numpy import evaluate, evaluate_widely
 from tests.fuzz.programs import Livegrad, Program, random_program
 
 NEEDS = ("jax",)
@@ -186,21 +186,30 @@ def run_one(seed: int, check_rules: bool = False) -> Mapping[str, int]:
 class _Expected:
     """What JAX says: results, tangents, gradients and their tangents, at each point; weights of the loss."""
 
-    def __init__(self, weights: list[Any], points: list[Any], evaluate_at: Callable[[list[Any]], Any]) -> None:
+    def __init__(
+        self,
+        weights: list[Any],
+        points: list[Any],
+        evaluate_at: Callable[[list[Any]], Any],
+        evaluate_widely_at: Callable[[list[Any]], Any],
+    ) -> None:
         self.weights = weights
         self.rows = [evaluate_at(point) for point in points]
-        self._points, self._evaluate_at = points, evaluate_at
+        self._points, self._evaluate_at, self._evaluate_widely_at = points, evaluate_at, evaluate_widely_at
 
     @functools.cached_property
     def spreads(self) -> list[Any]:
         """For each number of `rows`, how far it moves when the arguments move by their rounding: its condition.
 
-        Where it is large against the tolerance, JAX's own result is one of many, and no library can be held to it.
+        Also how far it is from its value in float64: a function that saturates, such as a tanh of 1.0 in float32, does
+        not move with its arguments. Where this is large against the tolerance, JAX's own result is one of many, and no
+        library can be held to it.
         """
         numbers = np.random.default_rng(0)
         spreads: list[Any] = []
         for point, row in zip(self._points, self.rows, strict=True):
             moved = [self._evaluate_at([_move_by_rounding(a, numbers) for a in point]) for _ in range(PERTURBATIONS)]
+            moved.append(self._evaluate_widely_at(point))
             spreads.append(jax.tree.map(lambda own, *others: _spread(own, others), row, *moved))
         return spreads
 
@@ -250,7 +259,10 @@ def _by_jax(program: Program, points: Any, directions: Any, numbers: Any, check:
     def evaluate_at(point: list[Any]) -> Any:
         return jax.tree.unflatten(structure, evaluate(traced, [*point, *directions], check))
 
-    return _Expected(weights, points, evaluate_at)
+    def evaluate_widely_at(point: list[Any]) -> Any:
+        return jax.tree.unflatten(structure, evaluate_widely(traced, [*point, *directions]))
+
+    return _Expected(weights, points, evaluate_at, evaluate_widely_at)
 
 
 def _loss(xp: Any, results: list[Any], weights: list[Any], float_type: str) -> Any:
