@@ -173,6 +173,7 @@ export type ServerMessage =
   | TableMessage
   | ({ type: "clock" } & ClockState)
   | { type: "stopped"; error: Problem }
+  | { type: "busy"; seconds: number } // a frame takes long; 0: it has ended
   | ({ type: "done"; id: number } & Record<string, unknown>)
   | { type: "rejected"; id: number | null; error: Problem };
 

@@ -48,6 +48,7 @@ export class Studio implements Receiver {
   hovered: string | null = $state(null); // a block whose value is shown at the pointer
   readonly active = new SvelteSet<string>(); // blocks that ran just now: their wires move
   fits: Fits | null = $state.raw(null); // while a wire is dragged
+  busy = $state(0); // seconds that the present frame has taken, if it takes long
   pasting: Untrusted | null = $state.raw(null);
   showsMinimap = $state(true);
   focus: { block: string; count: number } | null = $state.raw(null); // asks the canvas to show a block
@@ -115,6 +116,7 @@ export class Studio implements Receiver {
 
   lost(): void {
     this.connection = "lost";
+    this.busy = 0;
   }
 
   message(message: ServerMessage): void {
@@ -142,6 +144,9 @@ export class Studio implements Receiver {
         break;
       case "clock":
         if (this.frame) this.frame = { ...this.frame, playing: message.playing, time: message.time, rate: message.rate };
+        break;
+      case "busy":
+        this.busy = message.seconds;
         break;
       case "stopped":
         this.error = message.error;
@@ -410,6 +415,11 @@ export class Studio implements Receiver {
     this.queued.delete(key);
     this.held.delete(key);
     this.socket.send({ type: "gesture", do: "cancel" });
+  }
+
+  /** Stops a frame that takes long. */
+  stop(): void {
+    this.socket.send({ type: "stop" });
   }
 
   travel(direction: "undo" | "redo"): void {

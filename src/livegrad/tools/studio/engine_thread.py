@@ -24,6 +24,7 @@ from livegrad.tools.studio.page import Page, subscribe
 from livegrad.tools.studio.scenes import Scene
 from livegrad.tools.studio.session import Session
 from livegrad.tools.studio.sources import body_text
+from livegrad.tools.studio.stopping import Stopper
 from livegrad.tools.studio.subjects import Shelf, Subject
 from livegrad.tools.studio.values import Json
 from livegrad.tools.studio.view_requests import Exporter, export, list_exports, pick, record
@@ -50,6 +51,7 @@ class EngineThread:
         self._pages: list[Page] = []
         self._exporter = Exporter()
         self._clipboard = Clipboard()
+        self.stopper = Stopper()  # used by the server's thread
         self._is_closing = False
         self._owned: Engine | None = None  # closed with its session
         self._thread = Thread(target=self._run, name="livegrad studio", daemon=True)
@@ -301,7 +303,8 @@ class EngineThread:
     def _begin(self, subject: Subject, scene: Scene) -> None:
         self._close_session()
         engine = scene.engine
-        self.session = Session(scene, subject.title, self.mailbox.wake, self._clipboard, drives=subject.drives)
+        wake, drives = self.mailbox.wake, subject.drives
+        self.session = Session(scene, subject.title, wake, self._clipboard, self.stopper, drives=drives)
         self._owned = engine if subject.is_owned else None
         if subject.is_owned:
             engine.history.clear()  # how it was built is not for the user to undo

@@ -34,6 +34,7 @@ from livegrad.tools.studio.gate import (
 from livegrad.tools.studio.mailbox import MailboxFull
 from livegrad.tools.studio.page import Page
 
+PATIENCE = 2.0  # seconds of a frame after which pages may stop it
 _MAX_UNSENT = 1000  # messages; a page that reads none of them is disconnected
 _MAX_PAGES = 32
 _POLICY_VIOLATION, _TOO_SLOW = 1008, 1013
@@ -47,6 +48,7 @@ class Server:
         self._engine_thread, self._bundle = engine_thread, bundle
         self._page_ids = itertools.count(1)
         self._connections: set[ServerConnection] = set()
+        self._pages: set[Page] = set()
         self._loop = asyncio.new_event_loop()
         self._stopped: asyncio.Event | None = None
         self._thread = Thread(target=self._run, name="livegrad studio server", daemon=True)
@@ -86,7 +88,21 @@ class Server:
         )
         async with server as listening:
             self._started.set_result(listening.sockets[0].getsockname()[1])
+            watch = self._loop.create_task(self._watch_frames())
             await self._stopped.wait()
+            watch.cancel()
+
+    async def _watch_frames(self) -> None:
+        """Says to pages that a frame takes long, so that they can stop it: the engine's thread cannot."""
+        was_busy = False
+        while True:
+            await asyncio.sleep(PATIENCE / 4)
+            seconds = self._engine_thread.stopper.seconds
+            is_busy = seconds > PATIENCE
+            if is_busy or was_busy:
+                for page in list(self._pages):
+                    page.tell({"type": "busy", "seconds": round(seconds, 1) if is_busy else 0})
+            was_busy = is_busy
 
     # --- requests ---
 
@@ -128,9 +144,14 @@ class Server:
         page = Page(next(self._page_ids), self.permission, send)
         writer = self._loop.create_task(_write(connection, queue))
         self._connections.add(connection)
+        self._pages.add(page)
         try:
             async for text in connection:
-                self._engine_thread.receive(page, parse_message(text))
+                message = parse_message(text)
+                if message.get("type") != "stop":
+                    self._engine_thread.receive(page, message)
+                elif page.permission >= Permission.TUNE:
+                    self._engine_thread.stopper.stop()
         except (ValueError, RecursionError):
             await connection.close(_POLICY_VIOLATION, "not a message")
         except MailboxFull:
@@ -139,6 +160,7 @@ class Server:
             pass  # how a page leaves
         finally:
             self._connections.discard(connection)
+            self._pages.discard(page)
             writer.cancel()
             self._engine_thread.leave(page)
 

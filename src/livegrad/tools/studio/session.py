@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from livegrad.diagnostics import LivegradError
+from livegrad.diagnostics import LivegradError, UsageError
 from livegrad.live.frame import Frame
 from livegrad.live.graph.block import Block, Pin, State
 from livegrad.live.graph.block_graph import Graph
@@ -33,6 +33,7 @@ from livegrad.tools.studio.page import Page
 from livegrad.tools.studio.part_view import PartView
 from livegrad.tools.studio.recorder import Recorder
 from livegrad.tools.studio.scenes import Scene
+from livegrad.tools.studio.stopping import Stopper
 from livegrad.tools.studio.tuning.tuner import Tuner
 from livegrad.tools.studio.values import Json, summarize
 from livegrad.tools.studio.views import View, record_point, view_message
@@ -49,11 +50,19 @@ class Session:
     """An engine that pages show. `drives` is False if the program steps the engine itself."""
 
     def __init__(
-        self, scene: Scene, title: str, wake: Callable[[], None], clipboard: Clipboard, *, drives: bool = True
+        self,
+        scene: Scene,
+        title: str,
+        wake: Callable[[], None],
+        clipboard: Clipboard,
+        stopper: Stopper,
+        *,
+        drives: bool = True,
     ) -> None:
         engine = scene.engine
         self.engine, self.title, self.drives = engine, title, drives
         self.clock = Clock()
+        self.stopper = stopper
         self.recorder = Recorder()
         self.describer = Describer(engine)
         self.edits = Edits(engine, self.describer, clipboard)
@@ -189,10 +198,13 @@ class Session:
             plan = self.engine.plan
             if plan is not None and _TIME in plan.readers:
                 self._silently(lambda: self.engine.set_feature("animation_time", self.clock.time))
-            frame = self.engine.step()
-            _ = frame.ok  # waits until the outcome is known
+            with self.stopper.running():
+                frame = self.engine.step()
+                _ = frame.ok  # waits until the outcome is known
             self._silently(lambda: [self.engine.set(state, value) for state, value in self._held.items()])
-        except LivegradError as error:
+        except (LivegradError, KeyboardInterrupt) as raised:
+            help = "edit the graph, or step to try again"
+            error = raised if isinstance(raised, LivegradError) else UsageError("the frame was stopped", help=help)
             self.clock.play(False)
             self.error = describe_error(error)
             for page in pages:
