@@ -68,7 +68,7 @@ class Writer:
             "g": f"g[{self.index(self.n)}, {self.index(self.m)}]",
             "w": f"w[{self.index(self.m)}]",
             "s": "s",
-            "constant": f"{self.random.normal():.3f}",
+            "constant": f"(one * {self.random.normal():.3f})",  # a number of Python alone would be a float32
             "z": f"xp.{self.choose('real', 'imag')}(z[{self.index(self.n)}])",
             "k": "xp.astype(k, xp.float64) * 0.13",
         }
@@ -301,7 +301,7 @@ def random_loops(seed: int) -> Program:
     n, m = SIZES[int(random.integers(len(SIZES)))]
     writer = Writer(random, n, m)
     writer.line(1, "v, h, s, k, q = a0, xp.sin(a0), a3 * 0.5, xp.asarray(2), xp.asarray(True)")
-    writer.line(1, "g, w, u = a1, a2, xp.cos(a0)")
+    writer.line(1, "g, w, u, one = a1, a2, xp.cos(a0), xp.asarray(1.0, dtype=xp.float64)")
     writer.line(1, f"z = v + 1j * xp.sin(h); p = xp.asarray(np.arange({n}) * 3 % {n})")
     writer.counts["for"] += 1
     writer.write_for(1, 3)
