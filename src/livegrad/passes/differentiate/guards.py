@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, Type, bool_, scalar_of
 from livegrad.ops.elementwise import select
-from livegrad.ops.rules import is_zero_node, zero
+from livegrad.ops.rules import filled, is_zero_node, zero
 from livegrad.passes.differentiate.tangents import Tangent, add
+from livegrad.passes.simplify.folding import kind_of
 
 _MAX_NESTED = 4
 
@@ -85,10 +86,24 @@ def add_guarded(first: Tangent, second: Tangent, primal: Type) -> Tangent:
     """
     guard, second_guard = guard_of(first), guard_of(second)
     if guard is None or second_guard is None or guard.condition is not second_guard.condition:
-        return add(first, second, primal)
+        if first is None or second is None:
+            return add(first, second, primal)
+        return add(first, as_summand(second), primal) if second_guard else add(as_summand(first), second, primal)
     if guard.when is second_guard.when:
         return guard.apply(add(guard.value, second_guard.value, primal))
     if guard.value is second_guard.value:
         return guard.value
     then, otherwise = (guard, second_guard) if guard.when else (second_guard, guard)
     return select(guard.condition, then.value, otherwise.value)
+
+
+def as_summand(tangent: Tangent) -> Tangent:
+    """A guarded cotangent that is -0.0 where it was zero: adding that changes nothing, so a loop that knows the
+    condition of some iterations leaves the addition out there."""
+    guard = guard_of(tangent)
+    if guard is None or not isinstance(tangent, Node) or kind_of(tangent) != "float":
+        return tangent
+    nothing = filled(-0.0, tangent.type)
+    value = as_summand(guard.value)
+    assert isinstance(value, Node)
+    return select(guard.condition, value, nothing) if guard.when else select(guard.condition, nothing, value)

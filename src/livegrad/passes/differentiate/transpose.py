@@ -18,8 +18,8 @@ from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.control import call, cond, for_loop, parameters_of, switch
 from livegrad.ops.maps import map_
-from livegrad.ops.rules import add_values
-from livegrad.passes.differentiate.guards import add_guarded, can_move_to_operands, guard_of
+from livegrad.passes.differentiate.accumulate import accumulate, add_to_total
+from livegrad.passes.differentiate.guards import can_move_to_operands, guard_of
 from livegrad.passes.differentiate.propagate import missing_rule, spread
 from livegrad.passes.differentiate.tangents import (
     Tangent,
@@ -67,7 +67,7 @@ def transpose_graph(
                     node.operands, _transpose_node(name, node, cotangent, flags), flags, strict=True
                 ):
                     if flag and not is_zero(part):
-                        sums.cotangents[operand] = add_guarded(sums.of(operand), part, operand.type)
+                        sums.cotangents[operand] = accumulate(sums.of(operand), part, operand.type)
     return [sums.of(node) for node in inputs]
 
 
@@ -294,7 +294,7 @@ def _transpose_body(
     return Function(
         transposed.name,
         fresh,
-        (*next_state, *(part if index in lists else add_values(totals[index], part) for index, part in additions)),
+        (*next_state, *(part if index in lists else add_to_total(totals[index], part) for index, part in additions)),
     )
 
 

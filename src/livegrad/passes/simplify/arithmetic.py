@@ -30,6 +30,12 @@ def add_zero(node: Node) -> Node | None:
     return a if _is_additive_identity(b) else (b if _is_additive_identity(a) else None)
 
 
+def scatter_zeros(node: Node) -> Node | None:
+    """Adding -0.0, or the integer 0, to elements leaves a tensor as it is, if no index has to be checked."""
+    tensor, updates, *_ = node.operands
+    return tensor if _is_additive_identity(updates) and not node.may_fail else None
+
+
 def add_negated(node: Node) -> Node | None:
     """x + (-y) = x - y."""
     a, b = node.operands

@@ -92,6 +92,7 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
     movement.concatenate: (structure.concatenate_single,),
     reduction.reduce: (structure.reduce_over_no_axes,),
     indexing.lookup: (structure.lookup_in_broadcast_scalar,),
+    indexing.scatter_add: (arithmetic.scatter_zeros,),
     # tapes
     tape.tape_get: (structure.read_after_write, structure.read_empty_tape, structure.read_row_of_indices),
     tape.tape_set: (structure.overwrite_row,),
