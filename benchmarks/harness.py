@@ -28,7 +28,7 @@ from benchmarks import (
 )
 from benchmarks.contenders import Unavailable
 from benchmarks.memory import bytes_of_call
-from benchmarks.problems import PRIMAL, Problem, Run, agrees, expected, inputs, probe, seconds_a_call
+from benchmarks.problems import PRIMAL, Problem, Run, agrees, expected, inputs, probe, time_calls
 from benchmarks.worker import Workers
 
 THREADS = 2
@@ -73,6 +73,7 @@ class Benchmark:
     processes: int = 1  # measure the row one after another; their samples are joined
     sample_seconds: float = 0.0  # if given, each contender makes as many calls per sample as fit in this time
     memory: bool = False  # whether to count what one call of each contender in this process writes
+    processor: bool = False  # whether to show the time on processors: other programs disturb it less
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class Result:
     samples: list[float] = field(default_factory=list)
     first_seconds: float | None = None
     reason: str | None = None
+    processor: list[float] = field(default_factory=list)  # seconds that all threads spent on processors, by sample
     queued: list[float] = field(default_factory=list)
     queued_calls: int = 0
     peak_bytes: int | None = None
@@ -116,10 +118,12 @@ class Outcome:
         return self.figures("median")
 
     def samples(self, measure: str) -> dict[str, list[float]]:
-        """The samples of the contenders that have some: of calls (`median`), of calls back to back (`queued`), the
-        seconds to the first result (`first`) or the bytes in use (`peak`)."""
+        """The samples of the contenders that have some: of calls (`median`), of their time on processors
+        (`processor`), of calls back to back (`queued`), the seconds to the first result (`first`) or the bytes in use
+        (`peak`)."""
         of = {
             "median": lambda result: result.samples,
+            "processor": lambda result: result.processor,
             "queued": lambda result: result.queued,
             "first": lambda result: [result.first_seconds],
             "peak": lambda result: [result.peak_bytes],
@@ -138,12 +142,18 @@ def join_outcomes(outcomes: Sequence[Outcome]) -> Outcome:
         parts = [outcome.results[name] for outcome in outcomes]
         failed = next((part for part in parts if part.reason), None)
         samples = [sample for part in parts for sample in part.samples]
-        results[name] = Result(reason=failed.reason) if failed else replace(first, samples=samples)
+        processor = [sample for part in parts for sample in part.processor]
+        joined = replace(first, samples=samples, processor=processor)
+        results[name] = Result(reason=failed.reason) if failed else joined
     return Outcome(outcomes[0].benchmark, results)
 
 
 class Sampler(Protocol):
-    """A contender with its problem loaded, in this process or in a worker."""
+    """A contender with its problem loaded, in this process or in a worker.
+
+    `sample` gives the seconds of a call; `processor` has those on processors in the same calls, if they are known."""
+
+    processor: float | None
 
     def load(self, problem: Problem) -> tuple[float, list[float]]: ...
     def sample(self, calls: int) -> float: ...
@@ -158,6 +168,7 @@ class LocalSampler:
 
     def __init__(self, name: str) -> None:
         self.builders = LOCAL[name]
+        self.processor: float | None = None
         self.run: Run | None = None
 
     def load(self, problem: Problem) -> tuple[float, list[float]]:
@@ -174,7 +185,9 @@ class LocalSampler:
         assert self.run is not None
         run = self.run
         getattr(run, "settle", _nothing)()
-        return seconds_a_call(run, calls)
+        timing = time_calls(run, calls)
+        self.processor = timing.processor
+        return timing.seconds
 
 
 def limit_threads() -> None:
@@ -231,6 +244,7 @@ def interleave(
             time.sleep(settle)
             try:
                 result.samples.append(sampler.sample(calls[name]))
+                result.processor += [sampler.processor] if sampler.processor is not None else []
             except Unavailable as reason:
                 result.reason = str(reason)
 

@@ -5,7 +5,7 @@ A contender's run returns its result; `probe` picks a few elements of it and `ex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,21 +145,29 @@ def preceded(before: Callable[[], Any], run: Run) -> Run:
     return call
 
 
-def seconds_a_call(run: Run, calls: int) -> float:
+class Timing(NamedTuple):
+    """The seconds of one call, and those that all threads of the process spent on processors in it."""
+
+    seconds: float
+    processor: float
+
+
+def time_calls(run: Run, calls: int) -> Timing:
     """The time of one of several calls, without the run's `before` action."""
     before = getattr(run, "before", None)
     if before is None:
-        start = time.perf_counter()
+        start, processor = time.perf_counter(), time.process_time()
         for _ in range(calls):
             run()
-        return (time.perf_counter() - start) / calls
-    seconds = 0.0
+        return Timing((time.perf_counter() - start) / calls, (time.process_time() - processor) / calls)
+    seconds = processor_seconds = 0.0
     for _ in range(calls):
         before()
-        start = time.perf_counter()
+        start, processor = time.perf_counter(), time.process_time()
         run()
         seconds += time.perf_counter() - start
-    return seconds / calls
+        processor_seconds += time.process_time() - processor
+    return Timing(seconds / calls, processor_seconds / calls)
 
 
 def probe(result: Any) -> list[float]:

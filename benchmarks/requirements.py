@@ -131,6 +131,23 @@ class ShareAtLeast:
 
 
 @dataclass(frozen=True)
+class DerivativesWithin:
+    """The share of rows whose derivatives, in both modes, take at most a multiple of the function's time on
+    processors."""
+
+    share: float
+    ratio: float
+    measure: str = "processor"
+
+    def __str__(self) -> str:
+        return f"derivatives within {self.ratio:g} × the function for {self.share:.0%} of the rows, time on processors"
+
+    def judge(self, ratios: Mapping[str, float]) -> tuple[float, bool]:
+        share = sum(ratio <= self.ratio for ratio in ratios.values()) / len(ratios)
+        return share, share >= self.share
+
+
+@dataclass(frozen=True)
 class MeanAtLeast:
     """The geometric mean of how fast a suite's programs are, as multiples of the fastest peer."""
 
@@ -147,7 +164,7 @@ class MeanAtLeast:
 
 
 Requirement = AtLeast | AtMost | RatioAtMost | BestPeer
-SuiteRequirement = ShareAtLeast | MeanAtLeast
+SuiteRequirement = ShareAtLeast | DerivativesWithin | MeanAtLeast
 
 TENSOR_ROWS = (
     "chain", "reductions", "softmax_tensors", "layer_norm", "attention", "attention_gradient", "training_step_32",
@@ -218,6 +235,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
 )
 SUITE_REQUIREMENTS: dict[str, tuple[SuiteRequirement, ...]] = {
     "loops": (ShareAtLeast(0.8, 1.0), MeanAtLeast(1.5)),
+    "loops-gradients": (DerivativesWithin(0.8, 5.0),),
     "tensors-gpu": (MeanAtLeast(1.3), MeanAtLeast(1.3, "queued")),
 }
 

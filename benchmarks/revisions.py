@@ -57,6 +57,8 @@ for line in sys.stdin:
 class RevisionProcess(Process):
     """livegrad of one revision, in a process of its own."""
 
+    processor: float | None = None
+
     def __init__(self, folder: Path) -> None:
         path = os.pathsep.join((str(folder / "src"), str(folder)))
         super().__init__([sys.executable, "-c", SERVER], THREAD_LIMITS | {"PYTHONPATH": path}, folder=folder)

@@ -87,6 +87,7 @@ class Worker(Process):
         if not PYTHON.exists():
             raise Unavailable("not installed; run ./bench --peers")
         command = [PYTHON, "-m", "benchmarks.peers", peer.partition(":")[0]]
+        self.processor: float | None = None
         super().__init__(command, THREAD_LIMITS | FRESH_STATE)
 
     def load(self, problem: Problem) -> tuple[float, list[float]]:
@@ -95,7 +96,9 @@ class Worker(Process):
         return float(answer["first_seconds"]), list(answer["probe"])
 
     def sample(self, calls: int) -> float:
-        return float(self.ask({"sample": calls})["seconds"])
+        answer = self.ask({"sample": calls})
+        self.processor = float(answer["processor"])
+        return float(answer["seconds"])
 
 
 class Workers:

@@ -19,6 +19,7 @@ def row(kind: str, program: Program, size: int, wanted: int, processes: int) -> 
         processes=processes,
         sample_seconds=SAMPLE_SECONDS,
         memory=True,
+        processor=True,
     )
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.problems import Problem, Run, probe, seconds_a_call
+from benchmarks.problems import Problem, Run, probe, time_calls
 from benchmarks.serve import serve
 
 
@@ -38,7 +38,7 @@ class Session:
     def sample(self, calls: int) -> dict[str, Any]:
         if self.run is None:
             return {"unavailable": "no problem is loaded"}
-        return {"seconds": seconds_a_call(self.run, calls)}
+        return time_calls(self.run, calls)._asdict()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if "load" in request:

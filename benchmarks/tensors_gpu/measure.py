@@ -69,6 +69,8 @@ class Contender:
 class Synchronised:
     """Samples of calls that each wait for the device."""
 
+    processor: float | None = None
+
     def __init__(self, contender: Contender) -> None:
         self.contender = contender
 

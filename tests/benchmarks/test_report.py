@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import time
+from math import inf
 
 from benchmarks.harness import (
     Benchmark,
@@ -13,10 +15,18 @@ from benchmarks.harness import (
     interleave,
     join_outcomes,
 )
-from benchmarks.problems import Problem
+from benchmarks.problems import Problem, time_calls
 from benchmarks.record import RecordFile
-from benchmarks.report import missed, suite_lines, table, worst_ratios, write_json
-from benchmarks.requirements import AtLeast, AtMost, MeanAtLeast, ShareAtLeast
+from benchmarks.report import (
+    missed,
+    rows_record,
+    suite_lines,
+    table,
+    worst_derivatives,
+    worst_ratios,
+    write_json,
+)
+from benchmarks.requirements import AtLeast, AtMost, DerivativesWithin, MeanAtLeast, ShareAtLeast
 
 PEERS = ("jax", "torch", "numba", "numpy")
 
@@ -102,6 +112,39 @@ def test_of_a_program_the_worst_size_counts():
     outcomes = [loop_outcome("lu_l1", Result([0.5])), loop_outcome("lu_l2", Result([4.0]))]
     assert worst_ratios(outcomes) == {"lu": 0.25}
     assert worst_ratios([*outcomes, loop_outcome("lu_memory", Result(reason="it failed"))]) == {"lu": 0.0}
+
+
+def gradient_outcome(name: str, reverse: float, forward: float | None) -> Outcome:
+    """A row whose function takes a second on processors; the time of its derivatives was disturbed."""
+    names = ("livegrad", "livegrad:primal", "livegrad_forward")
+    row = Benchmark(name, name, Problem("softmax", 4), names, processor=True)
+    results = {"livegrad": Result([90.0], processor=[reverse]), "livegrad:primal": Result([1.0], processor=[1.0])}
+    failed = Result(reason="it failed") if forward is None else Result([80.0], processor=[forward])
+    return Outcome(row, results | {"livegrad_forward": failed})
+
+
+def test_derivatives_are_judged_by_time_on_processors_in_the_slower_mode():
+    outcomes = [
+        gradient_outcome("lu", 4.0, 6.0),
+        gradient_outcome("fdtd", 2.0, 1.0),
+        gradient_outcome("crc", 2.0, None),
+    ]
+    ratios = worst_derivatives(outcomes, "processor")
+    assert ratios == {"lu": 6.0, "fdtd": 2.0, "crc": inf}
+    assert DerivativesWithin(0.8, 5.0).judge(ratios) == (1 / 3, False)
+    assert "time on processors: livegrad 4.00, livegrad_forward 6.00" in table(outcomes[0])
+
+
+def test_time_on_processors_of_several_processes_is_joined_and_kept():
+    joined = join_outcomes([gradient_outcome("lu", 4.0, 6.0), gradient_outcome("lu", 5.0, 7.0)])
+    assert joined.results["livegrad"].processor == [4.0, 5.0]
+    assert rows_record([joined])["lu"]["seconds"]["livegrad"]["processor"] == 4.5
+
+
+def test_a_sample_has_the_time_on_processors():
+    timing = time_calls(lambda: time.sleep(0.02), 2)
+    assert timing.processor < timing.seconds
+    assert timing.seconds >= 0.02
 
 
 def test_suites_are_judged_by_all_programs():
