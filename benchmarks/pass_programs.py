@@ -548,10 +548,10 @@ def maxima_and_mean(lib: Any, x: Any, y: Any) -> Any:
 # --- guard_padded_loads ---
 
 
-def joined_gradient(lib: Any, x: Any, y: Any) -> Any:
+def correlation_gradient(lib: Any, x: Any, y: Any) -> Any:
     if lib is np:
-        return np.cos(x) - x * np.sin(x)
-    return lib.grad(lambda p: lib.sum(lib.concat([p[:3], p[3:]]) * lib.cos(p)))(x)
+        return np.pad(x[3:], ((0, 3), (0, 0))) + np.pad(x[:-3], ((3, 0), (0, 0)))
+    return lib.grad(lambda p: lib.sum(p[:-3] * p[3:]))(x)
 
 
 def smoothness_gradient(lib: Any, x: Any, y: Any) -> Any:
@@ -888,7 +888,7 @@ def soft_assignments(lib: Any, x: Any, y: Any) -> Any:
 PROGRAMS: dict[str, tuple[Program, ...]] = {
     "fuse": (polar, moments),
     "fuse_siblings": (coupled_waves, split_signal),
-    "guard_padded_loads": (joined_gradient, smoothness_gradient),
+    "guard_padded_loads": (correlation_gradient, smoothness_gradient),
     "store_repeated": (filtered_twice, outer_distances),
     "unguard_invariants": (decay, drift),
     "lower_tapes": (sine_chain_gradient, products_gradient),
