@@ -44,7 +44,17 @@ def by_sum(x, n):  # the number of iterations depends on the data
     count = lambda s: (s[0] + lg.max(abs(s[1])) * 0 + 1, step(s[1], x))
     return lg.while_loop(lambda s: s[0] < n, count, (0.0 * x[0], x))[1]
 
+def coupled(y, x):  # points depend on each other, so that their tapes cannot be those of a few
+    return step(y, x) + lg.max(abs(y)) * 0.0
+
+def by_rows(x, n):  # a scan over rows that returns some
+    zeros = lg.zeros((n, 2), dtype=lg.float64)
+    last, sums = lg.scan(lambda y, row: (coupled(y, x) + row[0], lg.sum(y) * row), x, zeros)
+    return last + lg.sum(sums)
+
 TENSORS = {
+    "by_rows": by_rows,
+    "by_index": lambda x, n: lg.fori_loop(0, n, lambda i, y: coupled(y, x), x),
     "fori_loop": lambda x, n: lg.fori_loop(0, n, lambda i, y: step(y, x), x),
     "scan": lambda x, n: lg.scan(lambda y, _: (step(y, x), None), x, None, length=n)[0],
     "while_loop": until,
@@ -95,6 +105,28 @@ def test_remember_at_most_bounds_the_memory_of_a_loop_over_tensors() -> None:
     without, expected = run("by_sum", 20_000, steps)
     assert memory < without / 3
     assert total == expected
+
+
+@pytest.mark.parametrize("kind", ["by_rows", "by_index"])
+def test_remember_at_most_bounds_the_memory_of_a_counted_loop_and_of_a_scan(kind: str) -> None:
+    memory, total = run(kind, 20_000, 400, limit=1 << 20)
+    without, expected = run(kind, 20_000, 400)
+    assert without > 60
+    assert memory < without / 3
+    assert total == expected
+
+
+def test_a_million_iterations_are_remembered_by_their_square_root() -> None:
+    memory, total = run("by_index", 2, 1_000_000, limit=1 << 20)
+    without, expected = run("by_index", 2, 1_000_000)
+    assert without > 15
+    assert memory <= 4
+    assert total == expected
+
+
+def test_the_gradient_of_a_typed_loop_over_millions_of_points_keeps_the_tape_of_a_few() -> None:
+    memory, _ = run("by_range", 3_000_000, 100)
+    assert memory < 100  # the points themselves take 69 MB, what the loops remember would be 2,300 MB
 
 
 @pytest.mark.parametrize("kind", ["fori_loop", "while_loop", "scan", "scan with outputs", "nested"])

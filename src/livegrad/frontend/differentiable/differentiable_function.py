@@ -189,7 +189,7 @@ def remember_at_most(bytes: int) -> Callable[[_FunctionT], _FunctionT]:
     recomputes.
 
     A loop of n iterations then stores about √n times as much as one iteration. Applies to differentiable functions and
-    functions of tensors. A `scan` whose body returns outputs is not split: use `lg.checkpoint` for its body.
+    functions of tensors, to loops and to scans of known length.
 
     >>> from livegrad.frontend.differentiable import bwd_diff
     >>> from livegrad.frontend.function.python_source import run_source

@@ -21,6 +21,7 @@ from livegrad.ops.custom import recompute_call
 from livegrad.ops.elementwise import min as lesser
 from livegrad.passes.differentiate.linearize import residual_types
 from livegrad.passes.differentiate.report import byte_size
+from livegrad.passes.differentiate.split_scans import split_scan
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.passes.functions import rewrite_functions
 
@@ -31,7 +32,7 @@ def within_budget(function: Function, bytes: int) -> Function:
 
     The length of a segment minimises memory: a loop of n iterations then stores about √n times as much as one
     iteration. If the number of iterations is known only at run time, the length is chosen then. Residuals of symbolic
-    size count as zero bytes. A scan that returns a value for each iteration stays as it is.
+    size count as zero bytes. A scan of symbolic length stays as it is.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f64
@@ -44,9 +45,8 @@ def within_budget(function: Function, bytes: int) -> Function:
         raise UsageError("a byte budget must be positive", where=caller_origin(), found=str(bytes))
 
     def rule(node: Node) -> Node | None:
-        # A scan writes its outputs to a tape, and each segment would store a copy of it.
         if any(isinstance(operand.type, Tape) for operand in node.operands):
-            return None
+            return _scan(node, bytes) if node.op is for_loop else None
         if node.op is for_loop:
             return _for_loop(node, bytes)
         return _while_loop(node, bytes) if node.op is while_loop else None
@@ -91,6 +91,19 @@ def _for_loop(node: Node, budget: int) -> Node | None:
     ]
     value = cond(iterations <= max_unsplit, iterations, *operands, then=functions[0], otherwise=functions[1])
     return make_tuple(*result_nodes(value, carried))
+
+
+def _scan(node: Node, budget: int) -> Node | None:
+    """Splits a scan: a segment would store a copy of whole tapes, so it has rows of its own."""
+    iterations, *operands = node.operands
+    if iterations.op is not constant_op:
+        return None
+    carried, count = node.attribute("carried"), iterations.attribute("value")
+    stored, state = _bytes_per_iteration(node, operands)
+    if count * stored <= budget:
+        return None
+    results = split_scan(node, count, _choose_length(count, stored, state))
+    return None if results is None else make_tuple(*results[:carried])
 
 
 def _choose_length(iterations: int, stored: int, state: int) -> int:
