@@ -19,7 +19,7 @@ from livegrad.runtime.cpu.kernel_code import code_of
 from livegrad.runtime.cpu.kernel_memory import KernelMemory, Patch
 from livegrad.runtime.cpu.memory_pool import aligned_memory
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
-from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, TABLE_WORDS, iterations_library
+from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, iterations_library
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
 from livegrad.runtime.cpu.plan_serialiser import serialise_plan
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
@@ -58,6 +58,7 @@ class LoopBody:
         assert loop.plan is not None
         self.plan = loop.plan
         self._arrange_slots()
+        self.row_types = [leaf_types(row.element) for row in loop.rows]
         self.index = np.zeros((), np.int64)
         self.condition = np.zeros((), np.bool_)
         self.index_view = self.index.reshape(1).data
@@ -234,6 +235,24 @@ def _new_array(slot: Slot, out: Slot) -> np.ndarray[Any, Any] | None:
     return aligned_memory(slot.bytes).view(slot.element.dtype).reshape(slot.shape)
 
 
+class _RowMoves:
+    """The moves of one side: for each slot its address, the row of iteration 0, and the distance between rows."""
+
+    def __init__(self, keys: Sequence[int | ObjectSlot], patches: Mapping[int | ObjectSlot, Sequence[Patch]]) -> None:
+        """`keys` are those of the columns, in order."""
+        moves = [(number, patch) for number, key in enumerate(keys) for patch in patches.get(key, ())]
+        self._columns = np.array([number for number, _ in moves], np.int64)
+        self._offsets = np.array([offset for _, (_, _, offset) in moves], np.int64)
+        self._table = np.zeros((len(moves), 3), np.int64)
+        self._table[:, 0] = [block.address + 8 * index for _, (block, index, _) in moves]
+        self.location = self._table.ctypes.data, len(moves)
+
+    def set(self, starts: np.ndarray[Any, Any], steps: np.ndarray[Any, Any]) -> None:
+        """Sets the address of the first row of each column, and the distance between its rows, in bytes."""
+        self._table[:, 1] = starts[self._columns] + self._offsets
+        self._table[:, 2] = steps[self._columns]
+
+
 class NativeIterations:
     """All iterations of a loop in one native call, for a body that has only kernels."""
 
@@ -243,8 +262,12 @@ class NativeIterations:
         order = sorted(range(len(copies)), key=lambda number: not copies[number])
         self._kept_alive = records  # their argument blocks, whose addresses are in the table
         self._records = [array("q", flatten_records([side[number] for number in order])) for side in records]
-        self._moves = [array("q"), array("q")]
-        self._tables = array("q", [word for table in self._records for word in (table.buffer_info()[0], 0, 0)])
+        keys = [key_of(slot) for reads, writes in body.row_slots for slot in (*reads, *writes)]
+        self._moves = [_RowMoves(keys, patches) for patches in body.row_patches]
+        tables = zip(self._records, self._moves, strict=True)
+        self._tables = array(
+            "q", [word for table, moves in tables for word in (table.buffer_info()[0], *moves.location)]
+        )
         self._block = ArgumentBlock(len(SLOT_INDEX))
         self._invoke = invoker().invoke_interruptible
         self._set_slots(
@@ -264,15 +287,12 @@ class NativeIterations:
         for name, value in values.items():
             self._block.ints[SLOT_INDEX[name]] = value
 
-    def set_moves(self, sides: Sequence[Sequence[Move]]) -> None:
-        """Sets the addresses that change from iteration to iteration."""
-        for side, moves in enumerate(sides):
-            table = self._moves[side] = array("q")
-            for block, index, start, step in moves:
-                table.extend((block.address + 8 * index, start, step))
-            self._tables[TABLE_WORDS * side + 1 : TABLE_WORDS * (side + 1)] = array(
-                "q", [table.buffer_info()[0], len(moves)]
-            )
+    def set_rows(self, columns: Sequence[np.ndarray[Any, Any]]) -> None:
+        """Sets the rows that iterations read and write, in the order of the body's `row_slots`."""
+        starts = np.array([column.ctypes.data for column in columns], np.int64)
+        steps = np.array([column.strides[0] for column in columns], np.int64)
+        for moves in self._moves:
+            moves.set(starts, steps)
 
     def run(self, iterations: int, first: int, step: int, side: int, before: int) -> int:
         """Runs iterations from index `first` on while the loop's condition holds; returns how many ran.

@@ -7,12 +7,14 @@ all tapes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from livegrad.ir.persistent_array import PersistentArray
-from livegrad.ir.types import Type
+from livegrad.ir.types import Scalar, Type
 from livegrad.ops.tape import zero_value
 from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
 from livegrad.runtime.cpu.memory_pool import result_maker
@@ -48,11 +50,20 @@ class TapeValues(Mapping[int, Any]):
 
 def new_column(type: Type, count: int) -> Column:
     """An uninitialised column for one leaf of `count` rows."""
-    if not is_storable(type):
+    layout = _layout_of(type)
+    if layout is None:
         return [None] * count
+    element, shape, size = layout
+    return result_maker(element, (count, *shape), count * size)()
+
+
+@lru_cache(maxsize=1024)
+def _layout_of(type: Type) -> tuple[Scalar, tuple[int, ...], int] | None:
+    """The element type, shape and bytes of a row; None if rows are no arrays."""
+    if not is_storable(type):
+        return None
     element, shape = storage(type)
-    column_shape = (count, *shape)
-    return result_maker(element, column_shape, int(np.prod(column_shape)) * element.dtype.itemsize)()
+    return element, shape, prod(shape) * element.dtype.itemsize
 
 
 def extend_column(column: Column, type: Type, count: int) -> Column:

@@ -14,6 +14,7 @@ import numpy as np
 
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.persistent_array import PersistentArray
+from livegrad.ir.types import Type
 from livegrad.ops.control import for_loop
 from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
 from livegrad.runtime.cpu.loop_body import LoopBody, MakeCall, Move, StepOwner, key_of, reader
@@ -93,7 +94,8 @@ class LoopRun:
         self._load_state(iterations)
         self._load_invariants()
         self._tapes = [
-            _LoopTape(row, leaves[row.leaf], *slots) for row, slots in zip(body.loop.rows, body.row_slots, strict=True)
+            _LoopTape(row, types, leaves[row.leaf], *slots)
+            for row, types, slots in zip(body.loop.rows, body.row_types, body.row_slots, strict=True)
         ]
         self._capacity = self._done = 0
 
@@ -192,11 +194,19 @@ class LoopRun:
     def _reserve_rows(self, capacity: int) -> None:
         """Reserves rows of each tape, and collects the addresses that change between iterations."""
         self._capacity = capacity
+        for tape in self._tapes:
+            tape.reserve(capacity)
+        if self._body.iterations is None:
+            self._arrange_rows()
+        else:
+            self._body.iterations.set_rows([column for tape in self._tapes for column in tape.arrays()])
+
+    def _arrange_rows(self) -> None:
+        """Collects the rows of a body with host steps."""
         self._moves: list[list[Move]] = [[], []]
         self._rows_of_host_steps: list[tuple[Any, Column]] = []
         self._object_columns: list[tuple[Any, list[Any]]] = []
         for tape in self._tapes:
-            tape.reserve(capacity)
             for tape_slot, column in tape.columns():
                 key = key_of(tape_slot)
                 if key in self._body.host_keys or isinstance(tape_slot, ObjectSlot):
@@ -207,8 +217,6 @@ class LoopRun:
                 for moves, patches in zip(self._moves, self._body.row_patches, strict=True):
                     moves += [(block, slot, start + offset, step) for block, slot, offset in patches.get(key, ())]
             self._object_columns += [(s, c) for s, c in tape.written_columns() if isinstance(c, list)]
-        if self._body.iterations is not None:
-            self._body.iterations.set_moves(self._moves)
 
     def results(self, iterations: int) -> list[Any]:
         """The carried leaves after the run, in their targets or in new memory."""
@@ -237,15 +245,18 @@ class LoopRun:
 class _LoopTape:
     """One tape of a loop: the columns that iterations read, and those that they write."""
 
-    def __init__(self, row: RowTape, before: Mapping[int, Any], reads: list[Slot], writes: list[Slot]) -> None:
+    def __init__(
+        self, row: RowTape, types: Sequence[Type], before: Mapping[int, Any], reads: list[Slot], writes: list[Slot]
+    ) -> None:
+        """`types` are those of the leaves of a row."""
         self.row, self._before, self._read_slots, self._write_slots = row, before, reads, writes
-        self._types = leaf_types(row.element)
+        self._types = types
         self._count = 0
         self._read: list[Column] = []
         if reads:
             rows = as_rows(before, row.element)
             self._read, self._count = [rows.columns[number] for number in row.reads], rows.count
-        self._written: list[Column] = [new_column(type, 0) for type in self._types] if row.writes else []
+        self._written: list[Column] = []  # none before the first rows are reserved
 
     def reserve(self, capacity: int) -> None:
         """Reserves rows for this many iterations; rows that were never written read as zero."""
@@ -253,8 +264,14 @@ class _LoopTape:
             types = [self._types[number] for number in self.row.reads]
             self._read = [pad_column(c, t, self._count, capacity) for c, t in zip(self._read, types, strict=True)]
             self._count = capacity
-        if self.row.writes:
+        if self._written:
             self._written = [extend_column(c, t, capacity) for c, t in zip(self._written, self._types, strict=True)]
+        elif self.row.writes:
+            self._written = [new_column(type, capacity) for type in self._types]
+
+    def arrays(self) -> list[np.ndarray[Any, Any]]:
+        """The columns, in the order of the slots, for a body that has no objects."""
+        return [*self._read, *self._written]  # type: ignore[list-item]
 
     def columns(self) -> list[tuple[Slot, Column]]:
         return [*zip(self._read_slots, self._read, strict=True), *self.written_columns()]
