@@ -52,3 +52,22 @@ def _is_only_writer(step: Step, others: Sequence[Step]) -> bool:
             if any(overlap(boxes[base], other_boxes[base]) for base in shared):
                 return False
     return True
+
+
+def whole_copies(step: Step) -> list[tuple[Buffer, Buffer]]:
+    """The pairs (to, from) of whole buffers that a step copies; empty if it does anything else."""
+    if not isinstance(step, KernelStep) or not computes_by_point(step):
+        return []
+    (stage,) = step.kernel.stages
+    sources = dict(zip(stage.body.parameters, stage.sources, strict=True))
+    copies: list[tuple[Buffer, Buffer]] = []
+    for sink, result in zip(stage.sinks, stage.body.results, strict=True):
+        source = sources.get(result)
+        if source is None or source.kind != "read":
+            return []
+        read, output = step.reads[source.number], step.outputs[sink.number]
+        is_whole = step.domain == output.buffer.shape and output.strides == output.buffer.strides
+        if not is_whole or read.buffer.shape != output.buffer.shape or read[1:] != output[1:] or output.offset:
+            return []
+        copies.append((output.buffer, read.buffer))
+    return copies

@@ -8,7 +8,7 @@ adjacent kernels as one call. State that an iteration updates in place has a sin
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, iterations_libra
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
 from livegrad.runtime.cpu.plan_serialiser import serialise_plan
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
+from livegrad.runtime.cpu.state_rows import StateRow, find_state_rows
 from livegrad.runtime.cpu.zero_copy_state import ZERO_COPY_BYTES, ZeroCopyState
 from livegrad.schedule.kept_parts import copies_of_kept_parts
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowLoop, Slot
@@ -53,7 +54,10 @@ MakeCall = Callable[[HostStep, StepOwner], Call]
 class LoopBody:
     """The code and memory of a loop body. Each kernel has an argument block for each side of the state."""
 
-    def __init__(self, loop: RowLoop, is_while: bool, run_nested: Callable[..., Any], make_call: MakeCall) -> None:
+    def __init__(
+        self, loop: RowLoop, is_while: bool, ascends: bool, run_nested: Callable[..., Any], make_call: MakeCall
+    ) -> None:
+        """`ascends` tells whether the loop counts up to a number of iterations that is known when it starts."""
         self.loop, self.is_while, self.run_nested = loop, is_while, run_nested
         assert loop.plan is not None
         self.plan = loop.plan
@@ -63,12 +67,15 @@ class LoopBody:
         self.condition = np.zeros((), np.bool_)
         self.index_view = self.index.reshape(1).data
         self.condition_view = self.condition.reshape(1).data
-        # None for objects and zero-copy state. State that is updated in place has the same array on both sides.
-        pairs = list(zip(self.state_in, self.state_out, strict=True))
-        first = [_new_array(into, out) for into, out in pairs]
-        second = [a if into is out else _new_array(into, out) for (into, out), a in zip(pairs, first, strict=True)]
-        self.state = [first, second]
         serialised, self._counts, self._codes = serialise_plan(self.plan)
+        is_native = None not in self._counts and not self._carries_objects()
+        self.state_rows = self._find_state_rows() if is_native and ascends else []
+        self._resident = {key_of(slot) for row in self.state_rows for slot in self.slots_of(row)}
+        # None for objects, zero-copy state and state on tapes. What is updated in place has one array for both sides.
+        pairs = list(zip(self.state_in, self.state_out, strict=True))
+        first = [self._new_array(into, out) for into, out in pairs]
+        second = [a if into is out else self._new_array(into, out) for (into, out), a in zip(pairs, first, strict=True)]
+        self.state = [first, second]
         self._memory = KernelMemory(serialised)
         self.statuses = array("q", [CLEAN] * max(1, len(serialised.kernels)))
         # Slots by buffer that are set when a run starts, in each iteration of a side, and by zero-copy state.
@@ -84,8 +91,8 @@ class LoopBody:
         self.zero_copy = [self._zero_copy_state(into, out) for into, out in pairs]
         self._sites = [kernel.sites for kernel in serialised.kernels]
         self.iterations = None
-        if not hosts and not self._carries_objects():
-            self.iterations = NativeIterations(self, records, self._copies_of_kept_parts())
+        if is_native:
+            self.iterations = NativeIterations(self, records, self._copies_of_kept_parts(), self._dropped_kernels())
         self.sides: list[list[Call]] = []
         if self.iterations is None:
             self.sides = [self._calls(side_records, serialised, hosts) for side_records in records]
@@ -104,7 +111,27 @@ class LoopBody:
         self._index_key = key_of(self.plan.arguments[0])
         self._condition_key = key_of(results[-1]) if self.is_while else None  # a `for` may have no results
 
+    def _find_state_rows(self) -> list[StateRow]:
+        return find_state_rows(self.plan, self.state_in, self.state_out, self.row_slots)
+
+    def slots_of(self, row: StateRow) -> tuple[Slot, Slot]:
+        """The argument and the result that are rows of a tape."""
+        return self.state_in[row.leaf], self.state_out[row.leaf]
+
+    def _dropped_kernels(self) -> set[int]:
+        """The kernels that would copy state to tapes on which it lives."""
+        steps = [number for number, count in enumerate(self._counts) for _ in range(count or 0)]
+        dropped = {row.step for row in self.state_rows}
+        return {kernel for kernel, step in enumerate(steps) if step in dropped}
+
+    def _new_array(self, slot: Slot, out: Slot) -> np.ndarray[Any, Any] | None:
+        if isinstance(slot, ObjectSlot) or key_of(slot) in self._resident or _is_zero_copy(slot, out):
+            return None
+        return aligned_memory(slot.bytes).view(slot.element.dtype).reshape(slot.shape)
+
     def _zero_copy_state(self, into: Slot, out: Slot) -> ZeroCopyState | None:
+        if key_of(into) in self._resident:
+            return None
         if isinstance(into, Buffer) and isinstance(out, Buffer) and _is_zero_copy(into, out):
             return ZeroCopyState(into, out, self._state_patches)
         return None
@@ -112,6 +139,7 @@ class LoopBody:
     def _copies_of_kept_parts(self) -> list[bool]:
         """For each kernel of a body without host steps, whether only the first two iterations need it."""
         pairs = [(into, out) for into, out in zip(self.state_in, self.state_out, strict=True) if into is not out]
+        pairs = [pair for pair in pairs if key_of(pair[0]) not in self._resident]  # rows are new in each iteration
         state = {into: out for into, out in pairs if isinstance(into, Buffer) and isinstance(out, Buffer)}
         copies = zip(copies_of_kept_parts(self.plan, state), self._counts, strict=True)
         return [copied for copied, count in copies for _ in range(count or 0)]
@@ -156,8 +184,8 @@ class LoopBody:
         native = code_of(kernel, self._codes)
         block = ArgumentBlock.holding([slot if isinstance(slot, int) else 0 for slot in kernel.slots])
         status = self.statuses.buffer_info()[0] + 8 * number
-        tape_rows = {key_of(slot) for reads, writes in self.row_slots for slot in (*reads, *writes)}
-        state = {key_of(slot) for slot in (*self.state_in, *self.state_out)}
+        tape_rows = {key_of(slot) for reads, writes in self.row_slots for slot in (*reads, *writes)} | self._resident
+        state = {key_of(slot) for slot in (*self.state_in, *self.state_out)} - self._resident
         for index, slot in enumerate(kernel.slots):
             if isinstance(slot, int):
                 continue
@@ -229,12 +257,6 @@ def _is_zero_copy(into: Buffer, out: Slot) -> bool:
     return into is not out and into.bytes >= ZERO_COPY_BYTES
 
 
-def _new_array(slot: Slot, out: Slot) -> np.ndarray[Any, Any] | None:
-    if isinstance(slot, ObjectSlot) or _is_zero_copy(slot, out):
-        return None
-    return aligned_memory(slot.bytes).view(slot.element.dtype).reshape(slot.shape)
-
-
 class _RowMoves:
     """The moves of one side: for each slot its address, the row of iteration 0, and the distance between rows."""
 
@@ -256,13 +278,17 @@ class _RowMoves:
 class NativeIterations:
     """All iterations of a loop in one native call, for a body that has only kernels."""
 
-    def __init__(self, body: LoopBody, records: Sequence[Sequence[Record]], copies: Sequence[bool]) -> None:
-        """`copies` tells for each kernel whether only the first two iterations need it. Such kernels run first."""
+    def __init__(
+        self, body: LoopBody, records: Sequence[Sequence[Record]], copies: Sequence[bool], dropped: Set[int]
+    ) -> None:
+        """`copies` tells for each kernel whether only the first two iterations need it. Such kernels run first. Those
+        in `dropped` do not run."""
         self._body = body
-        order = sorted(range(len(copies)), key=lambda number: not copies[number])
+        order = sorted(set(range(len(copies))) - dropped, key=lambda number: (not copies[number], number))
         self._kept_alive = records  # their argument blocks, whose addresses are in the table
         self._records = [array("q", flatten_records([side[number] for number in order])) for side in records]
         keys = [key_of(slot) for reads, writes in body.row_slots for slot in (*reads, *writes)]
+        keys += [key_of(slot) for row in body.state_rows for slot in body.slots_of(row)]
         self._moves = [_RowMoves(keys, patches) for patches in body.row_patches]
         tables = zip(self._records, self._moves, strict=True)
         self._tables = array(
@@ -277,7 +303,7 @@ class NativeIterations:
             statuses=body.statuses.buffer_info()[0],
             checks=len(body.statuses) if body.has_checks else 0,
             interrupt=interrupt_flag_address(),
-            count=len(records[0]),
+            count=len(order),
             initial_records=sum(copies),
             tables=self._tables.buffer_info()[0],
             period=2,
@@ -288,7 +314,7 @@ class NativeIterations:
             self._block.ints[SLOT_INDEX[name]] = value
 
     def set_rows(self, columns: Sequence[np.ndarray[Any, Any]]) -> None:
-        """Sets the rows that iterations read and write, in the order of the body's `row_slots`."""
+        """Sets the rows that iterations read and write, in the order of the body's `row_slots` and `state_rows`."""
         starts = np.array([column.ctypes.data for column in columns], np.int64)
         steps = np.array([column.strides[0] for column in columns], np.int64)
         for moves in self._moves:

@@ -17,8 +17,8 @@ import numpy as np
 
 from livegrad.runtime.cpu.loop_body import key_of
 from livegrad.runtime.cpu.memory_pool import plan_memory
-from livegrad.schedule.fuse_siblings import computes_by_point
-from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan, RowLoop, Step
+from livegrad.schedule.kept_parts import whole_copies
+from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, RowLoop
 
 Location = Buffer | int  # a buffer of the enclosing plan, or the address of memory of the loop
 Copy = tuple[Location, Location, int]  # to, from, bytes
@@ -163,7 +163,7 @@ def _delayed_state(
     leaf_of_input = {inputs[leaf]: leaf for leaf in buffered}
     leaf_of_output = {outputs[leaf]: leaf for leaf in buffered}
     for number, step in enumerate(plan.steps):
-        pairs = [(leaf_of_output.get(out), leaf_of_input.get(into)) for out, into in _whole_copies(step)]
+        pairs = [(leaf_of_output.get(out), leaf_of_input.get(into)) for out, into in whole_copies(step)]
         others = {base for other in plan.steps if other is not step for base in (*other.inputs, *other.results)}
         copies = {leaf: source for leaf, source in pairs if leaf is not None and source is not None and leaf != source}
         if copies and len(copies) == len(pairs) and others.isdisjoint(step.results):
@@ -176,22 +176,3 @@ def _delayed_state(
         if len(chain) > len(inputs):  # a cycle: the body exchanges leaves, and computes none of them
             return {}, frozenset()
     return sources, frozenset(dropped)
-
-
-def _whole_copies(step: Step) -> list[tuple[Buffer, Buffer]]:
-    """The pairs (to, from) of whole buffers that a step copies; empty if it does anything else."""
-    if not isinstance(step, KernelStep) or not computes_by_point(step):
-        return []
-    (stage,) = step.kernel.stages
-    sources = dict(zip(stage.body.parameters, stage.sources, strict=True))
-    copies: list[tuple[Buffer, Buffer]] = []
-    for sink, result in zip(stage.sinks, stage.body.results, strict=True):
-        source = sources.get(result)
-        if source is None or source.kind != "read":
-            return []
-        read, output = step.reads[source.number], step.outputs[sink.number]
-        is_whole = step.domain == output.buffer.shape and output.strides == output.buffer.strides
-        if not is_whole or read.buffer.shape != output.buffer.shape or read[1:] != output[1:] or output.offset:
-            return []
-        copies.append((output.buffer, read.buffer))
-    return copies

@@ -7,7 +7,7 @@ arrays whose rows iterations write and read in place. `compiled_plan.py` creates
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,9 @@ class LoopCall:
         self._read_operands = reader(step.operands, owner)
         self._node = step.function.results[0]
         self._targets = _leaf_targets(step)
-        self._body = LoopBody(loop, step.op is not for_loop, owner.run_nested, make_call)
+        is_while = step.op is not for_loop
+        ascends = not is_while and not self._node.attribute("reverse")
+        self._body = LoopBody(loop, is_while, ascends, owner.run_nested, make_call)
 
     def run(self, values: dict[Any, Any]) -> None:
         """Runs all iterations, and stores the carried values in the plan's slots."""
@@ -93,9 +95,12 @@ class LoopRun:
         body.clear_failures()
         self._load_state(iterations)
         self._load_invariants()
+        longer: list[set[int]] = [
+            {s.column for s in body.state_rows if s.tape == t} for t in range(len(body.row_types))
+        ]
         self._tapes = [
-            _LoopTape(row, types, leaves[row.leaf], *slots)
-            for row, types, slots in zip(body.loop.rows, body.row_types, body.row_slots, strict=True)
+            _LoopTape(row, types, leaves[row.leaf], *slots, state)
+            for row, types, slots, state in zip(body.loop.rows, body.row_types, body.row_slots, longer, strict=True)
         ]
         self._capacity = self._done = 0
 
@@ -142,6 +147,8 @@ class LoopRun:
         if not iterations:
             return
         self._reserve_rows(iterations)
+        for row in self._body.state_rows:
+            np.copyto(self._tapes[row.tape].state(row.column)[0], self._leaves[self._body.loop.state[row.leaf]])
         if self._body.iterations is not None:
             first, step = (iterations - 1, -1) if reverse else (0, 1)
             done = self._run_native(1, first, step) if self._is_first else 0
@@ -199,7 +206,9 @@ class LoopRun:
         if self._body.iterations is None:
             self._arrange_rows()
         else:
-            self._body.iterations.set_rows([column for tape in self._tapes for column in tape.arrays()])
+            columns = [column for tape in self._tapes for column in tape.arrays()]
+            states = [self._tapes[row.tape].state(row.column) for row in self._body.state_rows]
+            self._body.iterations.set_rows([*columns, *[rows for state in states for rows in (state, state[1:])]])
 
     def _arrange_rows(self) -> None:
         """Collects the rows of a body with host steps."""
@@ -224,6 +233,9 @@ class LoopRun:
         after: dict[int, Any] = dict(enumerate(self._leaves[: loop.carried]))
         for leaf, slot, array in zip(loop.state, body.state_in, body.state[self._side], strict=True):
             after[leaf] = self._values[self._side].get(slot) if array is None else array
+        if iterations:
+            for row in body.state_rows:
+                after[loop.state[row.leaf]] = self._tapes[row.tape].state(row.column)[iterations]
         for tape in self._tapes:
             if tape.row.leaf < loop.carried and tape.row.writes:
                 after[tape.row.leaf] = tape.result(iterations)
@@ -246,9 +258,16 @@ class _LoopTape:
     """One tape of a loop: the columns that iterations read, and those that they write."""
 
     def __init__(
-        self, row: RowTape, types: Sequence[Type], before: Mapping[int, Any], reads: list[Slot], writes: list[Slot]
+        self,
+        row: RowTape,
+        types: Sequence[Type],
+        before: Mapping[int, Any],
+        reads: list[Slot],
+        writes: list[Slot],
+        state: Set[int],
     ) -> None:
-        """`types` are those of the leaves of a row."""
+        """`types` are those of the leaves of a row. Columns in `state` have one row more, for the last state."""
+        self._has_state = state
         self.row, self._before, self._read_slots, self._write_slots = row, before, reads, writes
         self._types = types
         self._count = 0
@@ -257,6 +276,7 @@ class _LoopTape:
             rows = as_rows(before, row.element)
             self._read, self._count = [rows.columns[number] for number in row.reads], rows.count
         self._written: list[Column] = []  # none before the first rows are reserved
+        self._states: list[Column | None] = []
 
     def reserve(self, capacity: int) -> None:
         """Reserves rows for this many iterations; rows that were never written read as zero."""
@@ -267,7 +287,18 @@ class _LoopTape:
         if self._written:
             self._written = [extend_column(c, t, capacity) for c, t in zip(self._written, self._types, strict=True)]
         elif self.row.writes:
-            self._written = [new_column(type, capacity) for type in self._types]
+            self._states = [
+                new_column(type, capacity + 1) if number in self._has_state else None
+                for number, type in enumerate(self._types)
+            ]
+            columns = zip(self._states, self._types, strict=True)
+            self._written = [new_column(t, capacity) if state is None else state[:-1] for state, t in columns]
+
+    def state(self, column: int) -> np.ndarray[Any, Any]:
+        """The rows before each iteration, and after the last."""
+        rows = self._states[column]
+        assert isinstance(rows, np.ndarray)
+        return rows
 
     def arrays(self) -> list[np.ndarray[Any, Any]]:
         """The columns, in the order of the slots, for a body that has no objects."""
