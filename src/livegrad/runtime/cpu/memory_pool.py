@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,15 +30,31 @@ def aligned_memory(size: int) -> np.ndarray[Any, Any]:
     return raw[start : start + size]
 
 
+class _Memory(NamedTuple):
+    """Bytes, and their address: asking NumPy for it takes microseconds."""
+
+    bytes: np.ndarray[Any, Any]
+    address: int
+
+
+@lru_cache(maxsize=64)
+def _type_name(element: Scalar) -> str:
+    return element.dtype.str
+
+
+def _allocate(size: int) -> _Memory:
+    memory = aligned_memory(size)
+    return _Memory(memory, memory.ctypes.data)
+
+
 class _Block:
     """Memory of an array, which returns to the pool when the array and all its views are freed."""
 
     __slots__ = ("__array_interface__", "_memory", "_pool")
 
-    def __init__(self, pool: MemoryPool, memory: np.ndarray[Any, Any], dtype: np.dtype[Any], shape: tuple[int, ...]):
+    def __init__(self, pool: MemoryPool, memory: _Memory, type_name: str, shape: tuple[int, ...]):
         self._pool, self._memory = pool, memory
-        address = memory.__array_interface__["data"][0]
-        self.__array_interface__ = {"data": (address, False), "typestr": dtype.str, "shape": shape, "version": 3}
+        self.__array_interface__ = {"data": (memory.address, False), "typestr": type_name, "shape": shape, "version": 3}
 
     def __del__(self) -> None:
         self._pool.release(self._memory)
@@ -48,7 +64,7 @@ class MemoryPool:
     """Free blocks by size, bounded in bytes. The least recently used size is evicted first."""
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
-        self._free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()
+        self._free: OrderedDict[int, list[_Memory]] = OrderedDict()
         self._free_bytes = 0
         self._max_bytes = max_bytes
         # Re-entrant, because a garbage collection inside the pool may free an array of the pool.
@@ -63,11 +79,11 @@ class MemoryPool:
             memory = blocks.pop() if blocks else None
             if memory is not None:
                 self._free_bytes -= rounded
-        return np.asarray(_Block(self, aligned_memory(rounded) if memory is None else memory, element.dtype, shape))
+        return np.asarray(_Block(self, memory or _allocate(rounded), _type_name(element), shape))
 
-    def release(self, memory: np.ndarray[Any, Any]) -> None:
+    def release(self, memory: _Memory) -> None:
         """Returns a block to the pool."""
-        size = memory.nbytes
+        size = memory.bytes.nbytes
         with self._lock:
             if size > self._max_bytes:
                 return
