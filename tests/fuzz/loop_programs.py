@@ -304,7 +304,7 @@ def random_loops(seed: int) -> Program:
     writer.line(1, "g, w, u, one = a1, a2, xp.cos(a0), xp.asarray(1.0, dtype=xp.float64)")
     writer.line(1, f"z = v + 1j * xp.sin(h); p = xp.asarray(np.arange({n}) * 3 % {n})")
     writer.counts["for"] += 1
-    writer.write_for(1, 3)
+    writer.write_for(1, writer.choose(1, 2, 2, 3))
     for _ in range(2):
         writer.statement(1, 2)
     writer.line(1, "return [v, h, g, s, z, k, p]")
