@@ -12,6 +12,7 @@ from livegrad.ops.solving import triangular_solve
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.cpu_target import CPU
+from livegrad.schedule.plan import HostStep
 from livegrad.tensors.handle import node_of, wrap
 from livegrad.tensors.tracing import trace_call
 from tests.schedule.plans import host_ops
@@ -113,3 +114,46 @@ def test_gradients_of_many_systems_are_kernels_in_both_modes() -> None:
 @pytest.mark.parametrize("shape", [(63, 4, 4), (64, 9, 9), (4, 4), (0, 4, 4)])
 def test_few_or_larger_matrices_stay_with_lapack(shape: tuple[int, ...]) -> None:
     assert run(lambda a: lg.linalg.inv(a), [np.zeros(shape) + np.eye(shape[-1])])[1] == ["inv"]
+
+
+def in_scan(name: str) -> Any:
+    """A scan whose state a small system, inverse, determinant or factor changes."""
+
+    def program(a: Any, b: Any) -> Any:
+        def step(state: Any, given: Any) -> Any:
+            matrix, side = given
+            size = matrix.shape[-1]
+            found = PROGRAMS[name](matrix + 0.1 * lg.sin(state) + 3.0 * lg.eye(size, dtype=matrix.dtype), side)
+            return state * 0.5 + lg.reshape(lg.tanh(lg.mean(found)), (1, 1)), lg.sum(found)
+
+        last, sums = lg.scan(step, a[0] * 0.2, (a, b))
+        return lg.sum(last) + lg.sum(sums)
+
+    return program
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("size", [1, 3, 6])
+def test_a_small_matrix_in_each_iteration_of_a_loop_needs_no_host_step(name: str, size: int) -> None:
+    random = np.random.default_rng(size)
+    arrays = [random.normal(size=(9, size, size)), random.normal(size=(9, size, 2))]
+
+    def both(a: Any, b: Any) -> Any:
+        value, gradient = lg.value_and_grad(in_scan(name))(a, b)
+        return lg.concat([lg.reshape(value, (1,)), lg.reshape(gradient, (-1,))])
+
+    found, expected = (run(both, arrays, *left_out)[0] for left_out in ((), (PASS,)))
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+    plan = CpuFunction(trace_call(both, [lg.asarray(array).type for array in arrays], "p").function).schedule(
+        target=CPU
+    )
+    solves = {"solve", "inv", "det", "cholesky", "triangular_solve"}
+    bodies = [step.loop.plan for step in plan.steps if isinstance(step, HostStep) and step.loop is not None]
+    assert bodies
+    assert not [op for body in bodies if body is not None for op in host_ops(body) if op in solves]
+
+
+def test_a_singular_matrix_in_a_loop_is_an_error() -> None:
+    a = lg.asarray(np.stack([np.eye(3), np.zeros((3, 3))]))
+    with pytest.raises(KernelCheckError, match="Singular matrix"):
+        np.asarray(lg.jit(lambda a: lg.scan(lambda s, m: (s + lg.linalg.inv(m), None), a[0], a)[0])(a))

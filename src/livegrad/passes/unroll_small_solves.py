@@ -11,21 +11,22 @@ from math import prod
 
 from livegrad.ir.function import map_results, trace
 from livegrad.ir.leaves import constant
-from livegrad.ir.node import Function, Node
+from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Matrix, Scalar, Tensor, f32, f64
-from livegrad.ir.walk import ops_in
+from livegrad.ir.types import Matrix, Scalar, Tensor, f32, f64, shape_of
+from livegrad.ir.walk import exchanged_functions, ops_below
 from livegrad.ops.aggregate import make, members_of
 from livegrad.ops.comparison import greater, not_equal
 from livegrad.ops.control import check
 from livegrad.ops.decompositions import cholesky
 from livegrad.ops.elementwise import abs, select
 from livegrad.ops.maps import map_
-from livegrad.ops.movement import sizes
+from livegrad.ops.movement import reshape, sizes
 from livegrad.ops.solving import det, inv, solve, triangular_solve
 from livegrad.ops.transcendental import sqrt
+from livegrad.passes.regions import LOOPS
 
 _MAX_ROWS = 8
 _MAX_PRODUCTS = 1024  # scalar products for one matrix: limits the compile time
@@ -36,20 +37,34 @@ _SINGULAR, _INDEFINITE = "Singular matrix", "Matrix is not positive definite"
 
 
 def unroll_small_solves(function: Function) -> Function:
-    """Replaces factorisations of many small matrices by maps."""
-    return _build_maps(function) if not ops_in(function).isdisjoint(UNROLLED) else function
+    """Replaces factorisations of many small matrices by maps, and in loops also those of a few."""
+    return _build_maps(function, _FEWEST_MATRICES) if not ops_below(function).isdisjoint(UNROLLED) else function
 
 
 @propagates_lines
-def _build_maps(function: Function) -> Function:
-    return map_results(function, _unroll)
+def _build_maps(function: Function, fewest: int) -> Function:
+    def rewrite(node: Node) -> Node | None:
+        if node.op in LOOPS:
+            # A host step would end the native code of each iteration.
+            body: Function = node.attribute("body")
+            inside = _build_maps(body, 1) if not ops_below(body).isdisjoint(UNROLLED) else body
+            changes = {body: inside}
+            return (
+                None
+                if inside is body
+                else make_node(node.op, node.operands, exchanged_functions(node.attributes, changes))
+            )
+        return _unroll(node, fewest)
+
+    return map_results(function, rewrite)
 
 
-def _unroll(node: Node) -> Node | None:
+def _unroll(node: Node, fewest: int) -> Node | None:
     compute = UNROLLED.get(node.op)
-    if compute is None or not _is_small_and_many(node):
+    if compute is None or not _is_small(node, fewest):
         return None
-    types = [_matrix_type(operand) for operand in node.operands]
+    operands = [_batched(operand) for operand in node.operands]
+    types = [_matrix_type(operand) for operand in operands]
 
     def compute_matrix(*matrices: Node) -> Node:
         rows = [_rows_of(matrix, type) for matrix, type in zip(matrices, types, strict=True)]
@@ -61,18 +76,25 @@ def _unroll(node: Node) -> Node | None:
 
     with originating_from(node.origins):
         scalar = trace(compute_matrix, *types)
-        return map_(*node.operands, function=scalar, lifted=(True,) * len(types), summed=(False,))
+        value = map_(*operands, function=scalar, lifted=(True,) * len(types), summed=(False,))
+        return reshape(value, shape=shape_of(node.type)) if operands[0] is not node.operands[0] else value
 
 
-def _is_small_and_many(node: Node) -> bool:
-    """Whether there are many small matrices, each with its own right-hand side if there are any."""
+def _batched(matrix: Node) -> Node:
+    """A batch of one for a single matrix."""
+    shape = sizes(matrix)
+    return reshape(matrix, shape=(1, *shape)) if len(shape) == 2 else matrix
+
+
+def _is_small(node: Node, fewest: int) -> bool:
+    """Whether there are enough small matrices, each with its own right-hand side if there are any."""
     shapes = [sizes(operand) for operand in node.operands]
     *batch, rows, _ = shapes[0]
     element = node.operands[0].type.element  # type: ignore[union-attr]
     if element not in (f32, f64) or any(list(shape[:-2]) != batch for shape in shapes):
         return False
     columns = shapes[-1][-1] + rows
-    return 0 < rows <= _MAX_ROWS and 0 < rows * rows * columns <= _MAX_PRODUCTS and prod(batch) >= _FEWEST_MATRICES
+    return 0 < rows <= _MAX_ROWS and 0 < rows * rows * columns <= _MAX_PRODUCTS and prod(batch) >= fewest
 
 
 def _matrix_type(operand: Node) -> Matrix:
