@@ -13,7 +13,7 @@ import jax  # pyright: ignore[reportMissingImports]
 import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
 import numpy as np
 
-from tests.fuzz.jax_by_numpy import evaluate
+from tests.fuzz.jax_by_numpy import evaluate, evaluate_widely
 from tests.fuzz.programs import Program
 
 PERTURBATIONS = 6  # for the condition of a result that differs from JAX's
@@ -157,21 +157,30 @@ def _pooled(x: Any, window: Any, strides: Any, fold: Any) -> Any:
 class Expected:
     """What JAX says: results, tangents, gradients and their tangents, at each point; weights of the loss."""
 
-    def __init__(self, weights: list[Any], points: list[Any], evaluate_at: Callable[[list[Any]], Any]) -> None:
+    def __init__(
+        self,
+        weights: list[Any],
+        points: list[Any],
+        evaluate_at: Callable[[list[Any]], Any],
+        evaluate_widely_at: Callable[[list[Any]], Any],
+    ) -> None:
         self.weights = weights
         self.rows = [evaluate_at(point) for point in points]
-        self._points, self._evaluate_at = points, evaluate_at
+        self._points, self._evaluate_at, self._evaluate_widely_at = points, evaluate_at, evaluate_widely_at
 
     @functools.cached_property
     def spreads(self) -> list[Any]:
         """For each number of `rows`, how far it moves when the arguments move by their rounding: its condition.
 
-        Where it is large against the tolerance, JAX's own result is one of many, and no library can be held to it.
+        Also how far it is from its value in float64: a function that saturates, such as a tanh of 1.0 in float32, does
+        not move with its arguments. Where this is large against the tolerance, JAX's own result is one of many, and no
+        library can be held to it.
         """
         numbers = np.random.default_rng(0)
         spreads: list[Any] = []
         for point, row in zip(self._points, self.rows, strict=True):
             moved = [self._evaluate_at([_move_by_rounding(a, numbers) for a in point]) for _ in range(PERTURBATIONS)]
+            moved.append(self._evaluate_widely_at(point))
             spreads.append(jax.tree.map(lambda own, *others: _spread(own, others), row, *moved))
         return spreads
 
@@ -224,7 +233,10 @@ def evaluate_by_jax(
     def evaluate_at(point: list[Any]) -> Any:
         return jax.tree.unflatten(structure, evaluate(traced, [*point, *directions], check))
 
-    return Expected(weights, points, evaluate_at)
+    def evaluate_widely_at(point: list[Any]) -> Any:
+        return jax.tree.unflatten(structure, evaluate_widely(traced, [*point, *directions]))
+
+    return Expected(weights, points, evaluate_at, evaluate_widely_at)
 
 
 def weighted_loss(xp: Any, results: list[Any], weights: list[Any], float_type: str) -> Any:
