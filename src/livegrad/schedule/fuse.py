@@ -214,9 +214,11 @@ class _Grouping:
 
 
 def _is_scalar_root(root: Node, kind: GroupKind) -> bool:
-    """Whether a root is a scalar or small vector. Such roots may share nodes that cannot be stored, such as a loop that
-    returns several results, an array or a tuple."""
-    return kind == "fused" and not isinstance(root.type, Tensor)
+    """Whether a root is a scalar, a small vector, or a tensor of one element that is not a reduction. Such roots may
+    share nodes that cannot be stored, such as a loop that returns several results, an array or a tuple."""
+    if kind != "fused":
+        return False
+    return not isinstance(root.type, Tensor) or (not sizes(root) and not is_reducing(root))
 
 
 @dataclass(slots=True)

@@ -119,6 +119,32 @@ def test_local_arrays_of_all_kinds():
     assert_like_python(count, np.arange(6), random(3).astype(np.float32))
 
 
+def test_arange_counts_like_numpy():
+    @lg.function
+    def ranges(a: LINE):
+        return np.arange(n), lg.arange(2, n), np.arange(n, 0, -2), np.arange(0.5, n, 0.75), np.arange(3, dtype=np.int8)
+
+    assert_like_python(ranges, random(7))
+
+
+def test_the_range_of_an_array_must_be_known():
+    @lg.function
+    def count(a: WHOLE):
+        return np.arange(a[0])
+
+    with pytest.raises(lg.FunctionError, match="must be known at compile time"):
+        count(np.arange(3))
+
+
+def test_types_of_numpy_convert_numbers():
+    @lg.function
+    def convert(x: float, n: int):
+        mixed = np.uint64(14695981039346656037) ^ np.uint64(n)
+        return np.float32(x) * np.float32(0.1), np.uint8(n) + np.uint8(250), mixed, np.bool_(n), np.int16(x)
+
+    assert_like_python(convert, 2.7, 7)
+
+
 def test_complex_arrays():
     @lg.function
     def square(a: lg.array[complex, "n"]):
@@ -206,6 +232,46 @@ def mark_until(a: lg.inout[LINE], x: float) -> LINE:
 def test_an_early_return_from_a_loop_carries_one_array(limit: float):
     assert_like_python(mark_until, np.arange(6.0), limit)
     assert_one_kernel(mark_until)
+
+
+@lg.function
+def find_above(a: lg.inout[LINE], counts: lg.inout[WHOLE], limit: float) -> tuple[LINE, tuple[int, float], WHOLE]:
+    total = 0.0
+    for i in range(n):
+        if a[i] > limit:
+            return a, (i, total), counts
+        counts[i] += 1
+        for _ in range(2):
+            total += a[i]
+            a[i] *= 0.5
+            if total > 20.0:
+                return a, (-1, total), counts
+    return a, (n, 0), counts
+
+
+@pytest.mark.parametrize("limit", [-1.0, 2.5, 7.5, 9.0])
+def test_arrays_and_numbers_returned_early_are_written_in_place(limit: float):
+    assert_like_python(find_above, np.arange(8.0), np.zeros(8, int), limit)
+    for specialization in find_above._specializations.values():
+        assert all(isinstance(step, KernelStep) for step in compile_plan(specialization.function, CPU).steps)
+
+
+@pytest.mark.parametrize("x", [-1.0, 0.5, 3.0])
+def test_tuples_of_different_arrays_are_returned_on_different_paths(x: float):
+    @lg.function
+    def choose(a: LINE, x: float) -> tuple[LINE, int]:
+        b = a.copy()
+        c = lg.ones(n)
+        for i in range(n):
+            if x < a[i]:
+                b[i] = 5.0
+                if x < 0.0:
+                    return b, i
+                return c, -i
+            c[i] += a[i]
+        return c, n
+
+    assert_like_python(choose, np.arange(3.0), x)
 
 
 def test_while_break_and_continue():

@@ -180,6 +180,8 @@ def _checked_unsigned(builder: KernelBuilder, node: Node, operands: list[Registe
 
 def _floor_division(builder: KernelBuilder, node: Node, operands: list[Register], name: str) -> Register:
     """Python's division of signed integers; the lowest integer divided by -1 wraps round instead of trapping."""
+    if operands[1].literal and int(operands[1].text) > 0:
+        return _floor_division_by_positive(builder, operands[0], int(operands[1].text), node.op.name == "mod")
     value, divisor = builder.match_lanes(*operands)
     type = value.type
     zero, one = builder.constant(0, type), builder.constant(1, type)
@@ -195,6 +197,22 @@ def _floor_division(builder: KernelBuilder, node: Node, operands: list[Register]
     quotient = builder.apply("sdiv", type, value, safe)
     floored = builder.select(rounds_up, builder.apply("sub", type, quotient, one), quotient)
     return builder.select(by_minus_one, builder.apply("sub", type, zero, value), floored)
+
+
+def _floor_division_by_positive(builder: KernelBuilder, value: Register, divisor: int, is_mod: bool) -> Register:
+    """The quotient or remainder by a positive constant: a shift or a mask for a power of two."""
+    type = value.type
+    if divisor & (divisor - 1) == 0:
+        if is_mod:
+            return builder.apply("and", type, value, builder.constant(divisor - 1, type))
+        return builder.apply("ashr", type, value, builder.constant(divisor.bit_length() - 1, type))
+    zero, by = builder.constant(0, type), builder.constant(divisor, type)
+    remainder = builder.apply("srem", type, value, by)
+    is_negative = builder.apply("icmp slt", bool_, remainder, zero)
+    if is_mod:
+        return builder.select(is_negative, builder.apply("add", type, remainder, by), remainder)
+    quotient = builder.apply("sdiv", type, value, by)
+    return builder.select(is_negative, builder.apply("sub", type, quotient, builder.constant(1, type)), quotient)
 
 
 def _cast(builder: KernelBuilder, node: Node, operands: list[Register], name: str) -> Register:

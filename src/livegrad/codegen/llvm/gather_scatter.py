@@ -314,7 +314,10 @@ def _resolve_access(
             if checked is not None:
                 bad = builder.apply("xor", bool_, within, builder.constant(True, bool_))
                 builder.report(bad, f"index out of range for axis {axis - tensor.chunk_rank}", checked.origin)
-            inside = within if inside is None else builder.apply("and", bool_, inside, within)
+                if builder.failure_ends_run:
+                    within = None
+            if within is not None:
+                inside = within if inside is None else builder.apply("and", bool_, inside, within)
         if neighbours and index is last:
             assert last.first is not None
             wide = last.first

@@ -53,6 +53,7 @@ class KernelBuilder(Builder):
     uses_tapes: bool = False
     largest_slot: int = 0  # of its tapes, in bytes
     polls: bool = False
+    ends_on_failure: bool = False  # a failed check of a scalar loop ends the run, so that code after it can rely on it
     runs_once: bool = False  # the kernel has one item, so its loops are not repeated for each of many
     comparisons: dict[str, tuple[str, Register, Register]] = field(default_factory=dict)  # opposite predicate, operands
     subroutines: dict[Hashable, object] = field(default_factory=dict)  # by function and argument types
@@ -69,6 +70,11 @@ class KernelBuilder(Builder):
     def optimises_loops(self) -> bool:
         """Whether LLVM optimises the scalar loops of the kernel."""
         return bool(self.metadata.memories)
+
+    @property
+    def failure_ends_run(self) -> bool:
+        """Whether a check that is emitted now ends the run of the kernel if it fails."""
+        return self.ends_on_failure and self.lanes == 1 and self.mask is None
 
     def subroutine_builder(self) -> KernelBuilder:
         """A builder for a subroutine in the same module."""
@@ -159,7 +165,11 @@ class KernelBuilder(Builder):
             self.lanes, self.element_step = before, step
 
     def report(self, bad: Register, message: str, origin: SourceLocation | None) -> None:
-        """Where `bad` holds in an active lane, writes the check site and the lowest such element to the status word."""
+        """Where `bad` holds in an active lane, writes the check site and the lowest such element to the status word.
+
+        In scalar loops, nothing runs after that: LLVM moves and vectorises code only if nothing in a loop may write the
+        status word and continue.
+        """
         site = len(self.sites)
         self.sites.append(Site(message, origin))
         failed, done = self.label("failed"), self.label("checked")
@@ -178,7 +188,10 @@ class KernelBuilder(Builder):
         shifted = self.apply("shl", i64, element, self.constant(16, i64))
         status = self.apply("or", i64, shifted, self.constant(site, i64))
         self.line(f"atomicrmw umin ptr %status, i64 {status.text} monotonic{self.metadata.flags(STATUS)}")
-        self.jump(done)
+        if self.failure_ends_run:
+            self.line("ret void")
+        else:
+            self.jump(done)
         self.begin(done)
 
     def _first_lane(self, mask: Register) -> Register:

@@ -16,6 +16,7 @@ from livegrad.codegen.llvm.function_body import needs_mask
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.metadata import STATUS, LoopMetadata
 from livegrad.codegen.llvm.registers import NodeValue, Register, TensorReference, llvm_element, pointer
+from livegrad.codegen.llvm.tapes import mentions_tapes
 from livegrad.ir.cached_property import cached_property
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.symbolic_size import SymbolicSize
@@ -62,6 +63,8 @@ class Frame:
         self.builder.shares_lockstep = nest.shares_lockstep
         if nest.memories is not None and not is_baseline:
             self.builder.metadata = LoopMetadata((STATUS, *dict.fromkeys(nest.memories)))
+        if nest.memories is not None:  # an arena with tapes must be freed at the end
+            self.builder.ends_on_failure = not any(mentions_tapes(stage.body) for stage in kernel.stages)
         self.slots = ArgumentSlots()
         self.rows: list[NodeValue | None] = [None] * len(kernel.rows)
         self.diverges = any(may_diverge(stage.body) for stage in kernel.stages)

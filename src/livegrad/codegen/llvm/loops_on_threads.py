@@ -27,6 +27,7 @@ class OutlinedLoop:
         self._kernel, self._block, self._slots = kernel, Register(kernel.name("block"), pointer, 1), 0
         self.builder = kernel.subroutine_builder()
         self.builder.sites = kernel.sites
+        self.builder.ends_on_failure = kernel.ends_on_failure
         self.begin, self.end = Register("%begin", i64, 1), Register("%end", i64, 1)
         arguments = self._pass(_ARGUMENTS)
         for name, index in (("status", _STATUS), ("interrupt", _INTERRUPT)):

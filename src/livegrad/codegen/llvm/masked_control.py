@@ -26,7 +26,7 @@ from livegrad.codegen.llvm.registers import (
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i32, i64
-from livegrad.ir.walk import nodes_of, ops_below
+from livegrad.ir.walk import nodes_of, ops_below, reachable_functions
 from livegrad.ops.control import call, for_loop, while_loop
 from livegrad.schedule.loops.cost_model import branch_cost, dense_bytes
 from livegrad.schedule.loops.divergence import divergent_state
@@ -89,6 +89,8 @@ def _work(function: Function) -> float:
 def emit_cond(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
     predicate, arguments = as_register(operands[0]), operands[1:]
     then, otherwise = node.attribute("then"), node.attribute("otherwise")
+    if builder.lanes == 1 and not (tapes.mentions_tapes(then) or tapes.mentions_tapes(otherwise)):
+        return _emit_either(builder, predicate, then, otherwise, arguments, emit)
     if not predicate.uniform and branch_cost(then) + branch_cost(otherwise) <= _CHEAP_BRANCH:
         return _select_both(builder, predicate, then, otherwise, arguments, emit)
     if not predicate.uniform and branch_cost(otherwise) == 0.0:
@@ -103,6 +105,31 @@ def emit_cond(builder: KernelBuilder, node: Node, operands: list[NodeValue], emi
         for condition, function in ((predicate, then), (opposite, otherwise))
     ]
     return _pack_results([select_value(builder, predicate, a, b) for a, b in zip(*results, strict=True)])
+
+
+def _emit_either(
+    builder: KernelBuilder,
+    predicate: Register,
+    then: Function,
+    otherwise: Function,
+    arguments: list[NodeValue],
+    emit: EmitFunction,
+) -> NodeValue:
+    """The results of the branch that a scalar selects."""
+    done = builder.label("join")
+    labels = builder.label("then"), builder.label("else")
+    builder.branch(predicate, *labels)
+    branches: list[tuple[list[NodeValue], str]] = []
+    for label, function in zip(labels, (then, otherwise), strict=True):
+        builder.begin(label)
+        results = emit(builder, function, arguments)
+        branches.append((results, builder.block))
+        builder.jump(done)
+    builder.begin(done)
+    (first, first_block), (second, second_block) = branches
+    pairs = zip(_all_registers(first), _all_registers(second), strict=True)
+    merged = [a if a is b else _join(builder, a, first_block, b, second_block) for a, b in pairs]
+    return _pack_results([rebuild_value(value, merged) for value in first])
 
 
 def _select_both(
@@ -208,9 +235,11 @@ class ProgramLoop:
         self.count, *carried = self._open.carried
         self.state = _rebuild_all(start, carried)
 
-    def close(self, count: Register, values: list[NodeValue], flags: str = "") -> None:
-        """Ends the body; the next iteration starts with these values."""
-        self._open.close([count, *_all_registers(values)], flags=flags)
+    def close(
+        self, count: Register, values: list[NodeValue], condition: Register | None = None, flags: str = ""
+    ) -> None:
+        """Ends the body; the next iteration starts with these values, if the condition holds."""
+        self._open.close([count, *_all_registers(values)], condition, flags)
 
 
 def _all_registers(values: Sequence[NodeValue]) -> list[Register]:
@@ -273,15 +302,25 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
     if not runs_in_strips(body) and not tapes.accesses_rows_only(node, rows):
         return tuple(with_rows(_emit_counted(builder, builder.constant(0, i64), most, start, iteration, polls=True)))
     strips = ProgramLoop(builder, start)
-    again = poll(builder, builder.apply("icmp slt", bool_, strips.count, most))
-    builder.branch(again, strips.body, strips.done)
+    builder.jump(strips.body)
     builder.begin(strips.body)
     remaining = builder.apply("sub nsw", i64, most, strips.count)
     length = builder.least(remaining, builder.constant(strip_length(body), i64))
     stop = builder.apply("add nsw", i64, strips.count, length)
     results = _emit_counted(builder, strips.count, stop, strips.state, iteration)
-    strips.close(stop, results, builder.metadata.keep_rolled())
-    return tuple(with_rows(strips.state))
+    close_strip(builder, strips, stop, results, builder.apply("icmp slt", bool_, stop, most))
+    return tuple(with_rows(results))
+
+
+def close_strip(
+    builder: KernelBuilder, strips: ProgramLoop, count: Register, state: list[NodeValue], again: Register
+) -> None:
+    """Ends a strip of iterations, and polls if there may be more: short loops inside others do not poll at all."""
+    pause = builder.label("pause")
+    builder.branch(again, pause, strips.done)
+    builder.begin(pause)
+    quiet = poll(builder, builder.constant(True, bool_))
+    strips.close(count, state, quiet, builder.metadata.keep_rolled())
 
 
 def _emit_parallel_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
@@ -334,8 +373,19 @@ def _carries_floats(values: list[NodeValue]) -> bool:
 
 @lru_cache(maxsize=4096)
 def runs_in_strips(body: Function) -> bool:
-    """Whether a loop is innermost and can poll once per strip. Loops with tapes check for memory in each iteration."""
-    return ops_below(body).isdisjoint((for_loop, while_loop, call)) and not tapes.mentions_tapes(body)
+    """Whether a loop can poll once per strip: the loops in its body are short, and poll for nothing themselves.
+
+    Loops with tapes check for memory in each iteration.
+    """
+    if not ops_below(body).isdisjoint((while_loop, call)) or tapes.mentions_tapes(body):
+        return False
+    loops = [node for function in reachable_functions([body]) for node in nodes_of(function) if node.op is for_loop]
+    return not loops or (all(map(_has_known_length, loops)) and _work(body) <= _SHORT_LOOP)
+
+
+def _has_known_length(loop: Node) -> bool:
+    iterations = loop.operands[0]
+    return iterations.op is constant_op and type(iterations.attribute("value")) is int
 
 
 def strip_length(body: Function) -> int:
@@ -358,17 +408,15 @@ def _most_iterations(builder: KernelBuilder, iterations: Register) -> Register:
     return builder.reduce_lanes("smax", builder.widen(counted, builder.lanes))
 
 
-def poll(builder: KernelBuilder, again: Register, can_fail: bool = False) -> Register:
+def poll(builder: KernelBuilder, again: Register) -> Register:
     """Restricts a loop's condition: false when the interrupt flag is set, or after a failed check.
 
-    Reads out of range return zero, so a `while_loop` that goes on after a failed check might never end.
+    Code that runs after a failed check, such as the next kernel of a plan, finds arbitrary values, with which a loop
+    might never end.
     """
     builder.polls = True
     flag = builder.make("load atomic i32, ptr %interrupt monotonic, align 4", i32, 1)
-    quiet = builder.apply("icmp eq", bool_, flag, builder.constant(0, i32))
-    if builder.uses_tapes or can_fail:
-        # A loop that writes a tape must end when there is no memory for it.
-        status = builder.make("load atomic i64, ptr %status monotonic, align 8", i64, 1)
-        unset = builder.apply("icmp eq", bool_, status, builder.constant(-1, i64))
-        quiet = builder.apply("and", bool_, quiet, unset)
-    return builder.apply("and", bool_, again, quiet)
+    status = builder.make("load atomic i64, ptr %status monotonic, align 8", i64, 1)
+    runs = builder.apply("icmp eq", bool_, flag, builder.constant(0, i32))
+    unset = builder.apply("icmp eq", bool_, status, builder.constant(-1, i64))
+    return builder.apply("and", bool_, again, builder.apply("and", bool_, runs, unset))

@@ -6,6 +6,7 @@ from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.lane_loops import EmitFunction
 from livegrad.codegen.llvm.masked_control import (
     ProgramLoop,
+    close_strip,
     is_divergent,
     keep_inactive,
     poll,
@@ -17,7 +18,6 @@ from livegrad.codegen.llvm.masked_control import (
 from livegrad.codegen.llvm.registers import NodeValue, Register, as_register
 from livegrad.ir.node import Node
 from livegrad.ir.types import bool_, i64
-from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.schedule.loops.divergence import divergent_results, divergent_while_state, lockstep_state
 
 
@@ -39,7 +39,7 @@ def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue
     again = builder.any_lane(active)
     if limit is not None:
         again = _within_limit(builder, node, active, again, loop.count, limit)
-    builder.branch(poll(builder, again, _can_fail(node)), loop.body, loop.done)
+    builder.branch(poll(builder, again), loop.body, loop.done)
     builder.begin(loop.body)
     with builder.with_mask(active if diverges else builder.mask):
         results = emit(builder, node.attribute("body"), [loop.count, *loop.state, *captures])
@@ -76,7 +76,7 @@ def _while_in_lockstep(
     again = builder.any_lane(active)
     if limit is not None:
         again = _within_limit(builder, node, active, again, loop.count, limit)
-    builder.branch(poll(builder, again, _can_fail(node)), loop.body, loop.done)
+    builder.branch(poll(builder, again), loop.body, loop.done)
     builder.begin(loop.body)
     with builder.with_mask(active):
         results = emit(builder, node.attribute("body"), [loop.count, *state, *captures])
@@ -87,31 +87,27 @@ def _while_in_lockstep(
     return tuple(lane_values)
 
 
-def _can_fail(loop: Node) -> bool:
-    """Whether a check inside a loop may fail."""
-    return any(node.may_fail for function in reachable_functions(loop.functions) for node in nodes_of(function))
-
-
 def _while_in_strips(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
-    """An innermost loop of a scalar kernel, which polls for Ctrl-C only before each strip of iterations."""
+    """An innermost loop of a scalar kernel, which polls for Ctrl-C only after each strip of iterations."""
     carried, body = node.attribute("carried"), node.attribute("body")
     captures, limit = operands[carried:], node.attribute("limit")
-    strips = ProgramLoop(builder, [builder.constant(True, bool_), *operands[:carried]])
-    continues, *start = strips.state
-    builder.branch(poll(builder, as_register(continues), _can_fail(node)), strips.body, strips.done)
+    strips = ProgramLoop(builder, operands[:carried])
+    builder.jump(strips.body)
     builder.begin(strips.body)
     stop = builder.apply("add", i64, strips.count, builder.constant(strip_length(body), i64))
-    loop = ProgramLoop(builder, start, strips.count)
+    loop = ProgramLoop(builder, strips.state, strips.count)
     again = holds = as_register(emit(builder, node.attribute("condition"), [*loop.state, *captures])[0])
     if limit is not None:
         again = _within_limit(builder, node, holds, holds, loop.count, limit)
-    within = builder.apply("icmp slt", bool_, loop.count, stop)
-    builder.branch(builder.apply("and", bool_, again, within), loop.body, loop.done)
+    within = builder.label("within")
+    builder.branch(again, within, strips.done)
+    builder.begin(within)
+    builder.branch(builder.apply("icmp slt", bool_, loop.count, stop), loop.body, loop.done)
     builder.begin(loop.body)
     results = emit(builder, body, [loop.count, *loop.state, *captures])
     loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), results)
-    strips.close(loop.count, [again, *loop.state], builder.metadata.keep_rolled())
-    return tuple(start)
+    close_strip(builder, strips, loop.count, loop.state, builder.constant(True, bool_))
+    return tuple(loop.state)
 
 
 def _within_limit(

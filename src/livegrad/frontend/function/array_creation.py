@@ -1,4 +1,4 @@
-"""Intrinsics that create arrays: `zeros`, `ones`, `empty`, `full` and their `_like` forms, with static shapes.
+"""Intrinsics that create arrays: `arange`, `zeros`, `ones`, `empty`, `full` and `_like` forms, with static shapes.
 
 Importing the module adds them to `SPECIAL_FORMS`.
 """
@@ -6,17 +6,18 @@ Importing the module adds them to `SPECIAL_FORMS`.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from livegrad.frontend.function.compile_state import Context
-from livegrad.frontend.function.compile_values import Value, as_scalar_type, name_of
+from livegrad.frontend.function.compile_values import Value, as_scalar_type, cast_to, name_of, static
 from livegrad.frontend.function.function_types import TensorType
 from livegrad.frontend.function.intrinsics import SPECIAL_FORMS
 from livegrad.ir import types as ir
-from livegrad.ops.movement import broadcast_to
+from livegrad.ops.movement import broadcast_to, iota
 from livegrad.ops.rules import filled, zero
 
 
@@ -109,3 +110,31 @@ def _full(context: Context, node: ast.Call, like: bool) -> Value:
 
 SPECIAL_FORMS["full"] = lambda context, node: _full(context, node, like=False)
 SPECIAL_FORMS["full_like"] = lambda context, node: _full(context, node, like=True)
+
+
+def _arange(context: Context, node: ast.Call) -> Value:
+    """`arange(stop)` or `arange(start, stop, step)`. The numbers are `start + index * step`, as in NumPy."""
+    arguments = _arguments(context, node, "arange", ("start", "stop", "step", "dtype"))
+    if "stop" not in arguments:
+        arguments |= {"start": static(0), "stop": arguments["start"]}
+    bounds: list[Any] = [arguments.get(name, static(1)).static for name in ("start", "stop", "step")]
+    if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in bounds) or bounds[2] == 0:
+        raise context.error(
+            "LG107",
+            "the range of a new array must be known at compile time",
+            node,
+            help='use sizes of parameters: `n` of `a: lg.array[float, "n"]`; the step cannot be 0',
+        )
+    start, stop, step = bounds
+    integers = all(isinstance(bound, int) for bound in bounds)
+    count = max(0, -((start - stop) // step) if integers else math.ceil((stop - start) / step))
+    number = ir.i64 if integers else ir.f64
+    type = ir.Tensor(number, (count,))
+    positions = cast_to(iota(shape=(count,), axis=0, type=ir.i64), number)
+    numbers = positions if step == 1 else positions * filled(step if integers else float(step), type)
+    numbers = numbers if start == 0 else numbers + filled(start if integers else float(start), type)
+    element = scalar_type(context, arguments.get("dtype"), number, node)
+    return context.result(TensorType(element, (count,)), cast_to(numbers, element), [], node)
+
+
+SPECIAL_FORMS["arange"] = _arange

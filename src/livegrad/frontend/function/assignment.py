@@ -215,3 +215,23 @@ def contains(statements: Iterable[ast.AST], kinds: type[ast.AST] | tuple[type[as
             continue
         pending.extend(child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt))
     return False
+
+
+def part_name(name: str, index: int) -> str:
+    """The hidden variable with one part of a result that is a tuple."""
+    return f"{name}.{index}"
+
+
+def returned_parts(statements: Iterable[ast.AST]) -> set[str]:
+    """The hidden variables in which `return` statements may keep the parts of their results."""
+    names: set[str] = set()
+    pending: list[tuple[ast.AST | None, str]] = [
+        (node.value, "$return") for node in _same_scope(statements) if isinstance(node, ast.Return)
+    ]
+    while pending:
+        value, name = pending.pop()
+        if isinstance(value, ast.Tuple):
+            parts = [(element, part_name(name, index)) for index, element in enumerate(value.elts)]
+            names.update([part for _, part in parts])
+            pending += parts
+    return names

@@ -48,23 +48,23 @@ class Conflict:
 
 
 @dataclass(frozen=True)
-class ReturnedArray:
-    """A result that is the array of a variable, which is read when the function ends.
+class ReturnedVariable:
+    """A result, or a part of one, that is the value of a variable when the function ends.
 
-    Without it, a loop that returns early would carry a second array beside the array that it writes.
+    Without it, a loop that returns an array early would carry a second array beside the array that it writes.
     """
 
     name: str
 
 
 def resolve_returned(value: Value | None, environment: Environment) -> Value | None:
-    """Replaces each `ReturnedArray` in a result by the array of its variable."""
+    """Replaces each `ReturnedVariable` in a result by the value of its variable."""
     if value is None:
         return None
     if value.items is not None:
         items = [resolve_returned(item, environment) for item in value.items]
         return tuple_value([item for item in items if item is not None])
-    return environment[value.static.name] if isinstance(value.static, ReturnedArray) else value
+    return environment[value.static.name] if isinstance(value.static, ReturnedVariable) else value
 
 
 def set_flag(context: Context, name: str, value: bool) -> None:
@@ -235,7 +235,7 @@ def same_static(first: Value, second: Value) -> bool:
     if not first.is_static or not second.is_static:
         return False
     a, b = first.static, second.static
-    if a is b or (isinstance(a, ReturnedArray) and a == b):
+    if a is b or (isinstance(a, ReturnedVariable) and a == b):
         return True
     if isinstance(a, float) and isinstance(b, float):
         return a.hex() == b.hex()
@@ -243,7 +243,7 @@ def same_static(first: Value, second: Value) -> bool:
 
 
 def _same_variables(first: Value, second: Value) -> bool:
-    """Whether two results are the arrays of the same variables."""
+    """Whether two results are the values of the same variables."""
     if first.items is None or second.items is None or len(first.items) != len(second.items):
         return same_static(first, second)
     return all(map(_same_variables, first.items, second.items))

@@ -12,8 +12,11 @@ from inspect import signature
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
+import numpy as np
+
 from livegrad.frontend.function.aliases import aliases_of_container, aliases_of_shallow_copy
 from livegrad.frontend.function.array_arithmetic import array_intrinsic, is_array
+from livegrad.frontend.function.array_creation import scalar_type
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
@@ -89,6 +92,8 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
         return _construct_shaped(context, callee, positional, at)
     if isinstance(callee, ir.Scalar):
         return _cast(context, callee, positional, at)
+    if isinstance(callee, type) and issubclass(callee, np.number | np.bool_):
+        return _cast(context, scalar_type(context, static(callee), ir.f64, at), positional, at)
     record = getattr(callee, "__livegrad_type__", None)
     if isinstance(callee, type) and isinstance(record, RecordType):
         return construct(context, record, positional, keywords, at)

@@ -93,6 +93,7 @@ _NAMES: dict[Any, str] = {
     np.linalg.inv: "inverse", np.transpose: "transpose", np.float64: "float", np.int64: "int",
     np.matmul: "matmul", np.zeros: "zeros", np.ones: "ones", np.empty: "empty", np.full: "full",
     np.zeros_like: "zeros_like", np.ones_like: "ones_like", np.empty_like: "empty_like", np.full_like: "full_like",
+    np.arange: "arange",
     np.copy: "copy", builtins.complex: "complex", np.real: "real", np.imag: "imag", np.conj: "conj",
 }  # fmt: skip
 for _name in _UNARY:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from livegrad.frontend.function.assignment import bound_names, contains, stored_names
+from livegrad.frontend.function.assignment import bound_names, contains, returned_parts, stored_names
 from livegrad.frontend.function.binding import assign
 from livegrad.frontend.function.branch_regions import branch, get_flag, pending_jump, set_flag
 from livegrad.frontend.function.compile_state import Context
@@ -56,7 +56,7 @@ def _changed_names(loop: ast.For | ast.While) -> set[str]:
     if contains(loop.body, ast.Break, loops=False):
         names.add("$broken")
     if contains(loop.body, (ast.Return, ast.Raise), loops=True):
-        names |= {"$returned", "$return"}
+        names |= {"$returned", "$return"} | returned_parts(loop.body)
     return names
 
 

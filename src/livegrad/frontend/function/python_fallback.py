@@ -48,7 +48,7 @@ _OTHER_NAME = {
 # The implementation of each intrinsic on Python numbers.
 PLAIN: dict[str, Callable[..., Any]] = {name: _scalar_version(getattr(np, name)) for name in _SAME_NAME}
 PLAIN |= {name: _scalar_version(function) for name, function in _OTHER_NAME.items()}
-_MAKERS = ("zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like")
+_MAKERS = ("arange", "zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like")
 PLAIN |= {name: getattr(np, name) for name in _MAKERS}
 PLAIN |= {
     "max": function_library.max,

@@ -13,9 +13,9 @@ from typing import Any
 
 from livegrad.frontend.function.array_patterns import TensorPattern, TuplePattern
 from livegrad.frontend.function.arrays import require_writable, update_in_place
-from livegrad.frontend.function.assignment import always_exits, root_name
+from livegrad.frontend.function.assignment import always_exits, part_name, root_name
 from livegrad.frontend.function.binding import assign, local_annotation
-from livegrad.frontend.function.branch_regions import ReturnedArray, branch, pending_jump, set_flag
+from livegrad.frontend.function.branch_regions import ReturnedVariable, branch, pending_jump, set_flag
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
@@ -101,23 +101,41 @@ def _execute_return(context: Context, statement: ast.Return) -> None:
     at = statement.value or statement
     value = check_result(context, value, at)
     note_returned_arrays(context, value)
-    context.environment["$return"] = _as_returned_arrays(context, value, statement.value)
+    context.environment["$return"] = _as_returned_variables(context, value, statement.value)
     set_flag(context, "$returned", True)
     context.exited = True
 
 
-def _as_returned_arrays(context: Context, value: Value, expression: ast.expr | None) -> Value:
-    """A result as `ReturnedArray`, if it is the array of a variable, or a tuple of such arrays; else unchanged."""
+def _as_returned_variables(context: Context, value: Value, expression: ast.expr | None, name: str = "$return") -> Value:
+    """A result as `ReturnedVariable`, if it is the array of a variable, or a tuple with such an array; else unchanged.
+
+    The other parts of the tuple become the hidden variables `NAME.INDEX` (see `returned_parts`).
+    """
     if isinstance(expression, ast.Tuple) and value.items is not None:
-        parts = [_as_returned_arrays(context, *pair) for pair in zip(value.items, expression.elts, strict=True)]
-        return tuple_value(parts) if all(isinstance(part.static, ReturnedArray) for part in parts) else value
+        names = [part_name(name, index) for index in range(len(value.items))]
+        parts = [
+            _as_returned_variables(context, *part) for part in zip(value.items, expression.elts, names, strict=True)
+        ]
+        if all(part is item for part, item in zip(parts, value.items, strict=True)):
+            return value
+        kept = zip(parts, value.items, expression.elts, names, strict=True)
+        return tuple_value([_kept_in_variables(context, *rest) if part is rest[0] else part for part, *rest in kept])
     if context.inlining or not isinstance(expression, ast.Name) or not isinstance(value.type, TensorType):
         return value
-    name = expression.id
-    if name not in context.environment or not all(name in variables for variables in context.enclosing_loops):
+    variable = expression.id
+    if variable not in context.environment or not all(variable in names for names in context.enclosing_loops):
         return value
-    context.returned_names.add(name)
-    return static(ReturnedArray(name))
+    context.returned_names.add(variable)
+    return static(ReturnedVariable(variable))
+
+
+def _kept_in_variables(context: Context, value: Value, expression: ast.expr, name: str) -> Value:
+    """Keeps a part of a result in a hidden variable; the parts of a tuple in several."""
+    if isinstance(expression, ast.Tuple) and value.items is not None:
+        parts = enumerate(zip(value.items, expression.elts, strict=True))
+        return tuple_value([_kept_in_variables(context, *part, part_name(name, index)) for index, part in parts])
+    context.environment[name] = value
+    return static(ReturnedVariable(name))
 
 
 def check_result(context: Context, value: Value, at: ast.AST) -> Value:
