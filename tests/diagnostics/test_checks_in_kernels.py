@@ -1,5 +1,8 @@
 """Run-time checks in native code: the message, the failing element and the line of the user's program."""
 
+# ruff: noqa: F821  (names of sizes are variables of a captured function)
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -420,3 +423,48 @@ def test_equal_expressions_on_different_lines_report_their_own() -> None:
     first, second = _over(here, lg.i64, lg.i64), _over(there, lg.i64, lg.i64)
     assert _location("(a + 47) % b") in _error_message(first, ones, zeros)
     assert _location("(a + 47) % (b)") in _error_message(second, ones, zeros)
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_endless_loop_ends_after_a_failed_check() -> None:
+    def root(x: lg.ir.Node) -> lg.ir.Node:
+        checked = ops.check(x, x > -3.0, message="too low")
+        return ops.make_while_loop(lambda v: v > 0.0, lambda i, v: ops.sqrt(v), checked)[0]
+
+    message = _error_message(_over(root, lg.f32), np.array([-4.0, 2.0, 2.0], np.float32))
+    assert "too low" in message
+
+
+@lg.function
+def _follow(links: lg.array[int, "n"], i: int) -> int:
+    steps = 0
+    place = i
+    while links[place] != i:  # endless if reads after the failed one gave zero
+        place = links[place]
+        steps += 1 + min(0, steps // (steps + 1))
+    return steps
+
+
+@lg.function
+def _follow_all(links: lg.array[int, "n"], out: lg.inout[lg.array[int, "n"]]):
+    for i in lg.parallel(n):
+        out[i] = _follow(links, i)
+
+
+def test_the_first_failed_check_of_a_scalar_loop_ends_it() -> None:
+    ring = np.roll(np.arange(2_000), -1)
+    assert _follow(ring, 7) == 1_999
+    np.testing.assert_array_equal(_follow_all(ring, np.zeros(2_000, int)), np.full(2_000, 1_999))
+    ring[1_500] = 5_000
+    for call in (lambda: _follow(ring, 7), lambda: _follow_all(ring, np.zeros(2_000, int))):
+        assert "while links[place] != i" in _line_of_error(call)
+
+
+def _line_of_error(function: Callable[..., Any], *arguments: Any) -> str:
+    with pytest.raises(lg.KernelCheckError) as raised:
+        function(*arguments)
+    location = raised.value.where
+    assert location is not None
+    return Path(__file__).read_text(encoding="utf-8").splitlines()[location.line - 1]

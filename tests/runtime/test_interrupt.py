@@ -38,13 +38,6 @@ LOOPS = {
         run = lg.ir.compile(lg.ir.trace(body, Tensor(lg.f32, (5,))))
         endless, short = (np.full(5, 2.0, np.float32),), (np.full(5, -2.0, np.float32),)
     """,
-    "a loop after a failed check": """
-        def body(x):
-            checked = ops.check(x, x > -3.0, message="too low")
-            return ops.make_while_loop(lambda v: v > 0.0, lambda i, v: ops.sqrt(v), checked)[0]
-        run = lg.ir.compile(lg.ir.map_over(lg.ir.trace(body, lg.f32)))
-        endless, short = (np.array([-4.0, 2.0, 2.0], np.float32),), (np.full(3, -2.0, np.float32),)
-    """,
 }
 
 PROGRAM = """
