@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import lru_cache, partial
+from functools import partial
 
 from livegrad.codegen.llvm import tapes
 from livegrad.codegen.llvm.counted_loops import OpenLoop, counted_loop
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.lane_loops import EmitFunction, emit_lane_loop, reductions_in_lanes
 from livegrad.codegen.llvm.loops_on_threads import OutlinedLoop
+from livegrad.codegen.llvm.polling import SHORT_LOOP, STRIP_WORK, loop_work, poll, runs_in_strips, strip_length
 from livegrad.codegen.llvm.registers import (
     NodeValue,
     Register,
@@ -23,22 +24,15 @@ from livegrad.codegen.llvm.registers import (
     rebuild_value,
     registers_of,
 )
-from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import bool_, i32, i64
-from livegrad.ir.walk import nodes_of, ops_below, reachable_functions
-from livegrad.ops.control import call, for_loop, while_loop
+from livegrad.ir.types import bool_, i64
 from livegrad.schedule.loops.cost_model import branch_cost, dense_bytes
 from livegrad.schedule.loops.divergence import divergent_state
 
 # Cheaper branches are computed for all lanes, because a jump costs about as much.
 _CHEAP_BRANCH = 40.0
-# A loop of constant length with less work than this does not poll for Ctrl-C.
-_SHORT_LOOP = 10_000.0
 # Loops of a constant number of iterations, at least this, are kept rolled: LLVM would unroll before vectorising.
 _VECTOR_LOOP = 8
-# The work of an innermost loop between two polls. Without polls inside, LLVM can move loads and stores, and vectorise.
-_STRIP_WORK = 100_000.0
 
 
 def _pack_results(results: list[NodeValue]) -> NodeValue:
@@ -65,22 +59,6 @@ def widen_value(builder: KernelBuilder, value: NodeValue, lanes: int) -> NodeVal
     if isinstance(value, tuple):
         return tuple(widen_value(builder, part, lanes) for part in value)
     return value
-
-
-def loop_work(node: Node, iterations: int) -> float:
-    """The approximate cost of a `for_loop` with the given number of iterations, in additions."""
-    return iterations * _work(node.attribute("body"))
-
-
-@lru_cache(maxsize=4096)
-def _work(function: Function) -> float:
-    total = 0.0
-    for node in nodes_of(function):
-        if node.op.name == "for_loop" and node.operands[0].op is constant_op:
-            total += loop_work(node, node.operands[0].attribute("value"))
-        else:
-            total += node.op.cost + sum(map(_work, node.functions))
-    return total
 
 
 # --- branches --------------------------------------------------------------------------------------------------------
@@ -296,7 +274,7 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
         return [keep_inactive(builder, active, new, old) for new, old in zip(results, state, strict=True)]
 
     # A call of a kernel that polls for Ctrl-C in none of its loops takes half a microsecond less.
-    short = _STRIP_WORK if builder.runs_once and builder.lanes == 1 else _SHORT_LOOP
+    short = STRIP_WORK if builder.runs_once and builder.lanes == 1 else SHORT_LOOP
     if iterations.literal and loop_work(node, int(iterations.text)) <= short:
         return tuple(with_rows(_emit_counted(builder, builder.constant(0, i64), most, start, iteration)))
     if not runs_in_strips(body) and not tapes.accesses_rows_only(node, rows):
@@ -371,28 +349,6 @@ def _carries_floats(values: list[NodeValue]) -> bool:
     return any(register.type.kind == "float" for register in _all_registers(values))
 
 
-@lru_cache(maxsize=4096)
-def runs_in_strips(body: Function) -> bool:
-    """Whether a loop can poll once per strip: the loops in its body are short, and poll for nothing themselves.
-
-    Loops with tapes check for memory in each iteration.
-    """
-    if not ops_below(body).isdisjoint((while_loop, call)) or tapes.mentions_tapes(body):
-        return False
-    loops = [node for function in reachable_functions([body]) for node in nodes_of(function) if node.op is for_loop]
-    return not loops or (all(map(_has_known_length, loops)) and _work(body) <= _SHORT_LOOP)
-
-
-def _has_known_length(loop: Node) -> bool:
-    iterations = loop.operands[0]
-    return iterations.op is constant_op and type(iterations.attribute("value")) is int
-
-
-def strip_length(body: Function) -> int:
-    """The number of iterations between two polls for Ctrl-C."""
-    return 1 << max(6, int(_STRIP_WORK / max(1.0, _work(body))).bit_length() - 1)
-
-
 def keep_inactive(builder: KernelBuilder, active: Register, new: NodeValue, old: NodeValue) -> NodeValue:
     """The new value in active lanes, the old one in others."""
     if isinstance(new, TapeReference):
@@ -406,17 +362,3 @@ def _most_iterations(builder: KernelBuilder, iterations: Register) -> Register:
     """The maximum iteration count of all active lanes."""
     counted = iterations if builder.mask is None else builder.select(builder.mask, iterations, builder.constant(0, i64))
     return builder.reduce_lanes("smax", builder.widen(counted, builder.lanes))
-
-
-def poll(builder: KernelBuilder, again: Register) -> Register:
-    """Restricts a loop's condition: false when the interrupt flag is set, or after a failed check.
-
-    Code that runs after a failed check, such as the next kernel of a plan, finds arbitrary values, with which a loop
-    might never end.
-    """
-    builder.polls = True
-    flag = builder.make("load atomic i32, ptr %interrupt monotonic, align 4", i32, 1)
-    status = builder.make("load atomic i64, ptr %status monotonic, align 8", i64, 1)
-    runs = builder.apply("icmp eq", bool_, flag, builder.constant(0, i32))
-    unset = builder.apply("icmp eq", bool_, status, builder.constant(-1, i64))
-    return builder.apply("and", bool_, again, builder.apply("and", bool_, runs, unset))

@@ -9,12 +9,10 @@ from livegrad.codegen.llvm.masked_control import (
     close_strip,
     is_divergent,
     keep_inactive,
-    poll,
-    runs_in_strips,
     starting_value,
-    strip_length,
     widen_value,
 )
+from livegrad.codegen.llvm.polling import poll, runs_in_strips, strip_length
 from livegrad.codegen.llvm.registers import NodeValue, Register, as_register
 from livegrad.ir.node import Node
 from livegrad.ir.types import bool_, i64

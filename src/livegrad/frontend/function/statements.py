@@ -118,8 +118,12 @@ def _as_returned_variables(context: Context, value: Value, expression: ast.expr 
         ]
         if all(part is item for part, item in zip(parts, value.items, strict=True)):
             return value
-        kept = zip(parts, value.items, expression.elts, names, strict=True)
-        return tuple_value([_kept_in_variables(context, *rest) if part is rest[0] else part for part, *rest in kept])
+        return tuple_value(
+            [
+                _kept_in_variables(context, item, element, hidden) if part is item else part
+                for part, item, element, hidden in zip(parts, value.items, expression.elts, names, strict=True)
+            ]
+        )
     if context.inlining or not isinstance(expression, ast.Name) or not isinstance(value.type, TensorType):
         return value
     variable = expression.id
