@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy import special
 from livegrad import ops
 from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.codegen.cuda.launch import bind
-from livegrad.compiler import compile_plan
+from livegrad.compiler import OPTIONAL_ON_DEVICES, compile_plan
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
@@ -189,6 +190,38 @@ def test_transposed_reads_go_through_shared_memory(name: str, monkeypatch: pytes
     x = np.random.default_rng(3).normal(size=shape).astype(np.float32)
     with simulated():
         np.testing.assert_allclose(CudaFunction(traced)(x), expected(x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_transposed_reads_give_the_bits_of_reads_in_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random_numbers = random.Random(seed)
+    shape = random_numbers.randrange(80, 130), random_numbers.randrange(2, 5), random_numbers.randrange(65, 100)
+    axes = random_numbers.choice([(2, 1, 0), (1, 2, 0)])
+    step = random_numbers.choice([1, 2])
+
+    def program(x: Node) -> Node:
+        rows = -(-shape[0] // step)
+        thinned = ops.slice_(x, start=(0, 0, 0), size=(rows, *shape[1:]), step=(step, 1, 1))
+        moved = ops.permute(thinned, axes=axes)
+        return ops.sin(moved) * 0.5 + moved
+
+    traced = trace(program, Tensor(f32, shape))
+    x = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    monkeypatch.setattr("livegrad.schedule.loops.device.LEAST_TILED", 1000)
+    without = CUDA.without("tile_transposed_reads")
+    assert nests_of(traced)[0].rows.by == "tile"
+    assert nests_of(traced, without)[0].rows.by == "thread"
+    with simulated():
+        in_tiles = CudaFunction(traced)(x)
+    monkeypatch.setattr(CudaFunction, "target", without)
+    with simulated():
+        np.testing.assert_array_equal(in_tiles, CudaFunction(traced)(x))
+
+
+def test_every_optional_pass_for_devices_is_left_out_by_a_random_test() -> None:
+    here = Path(__file__).parent
+    text = "".join((here / name).read_text("utf-8") for name in ("test_chosen_elements.py", "test_rows_and_scans.py"))
+    assert [name for name in OPTIONAL_ON_DEVICES if f'CUDA.without("{name}")' not in text] == []
 
 
 def test_a_failed_check_in_a_tile_names_its_element(monkeypatch: pytest.MonkeyPatch) -> None:
