@@ -67,8 +67,7 @@ class Runtime(Attempts):
 
     def answer_requests(self) -> None:
         """Performs the readings that other threads requested during a frame, before the next one changes values."""
-        count = len(self.requests)
-        for reading in self.requests[:count]:
+        for reading in self.requests[: (count := len(self.requests))]:
             reading.fill()
         del self.requests[:count]
 

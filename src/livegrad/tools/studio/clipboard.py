@@ -14,7 +14,8 @@ from typing import Any
 from livegrad.diagnostics import LivegradError
 from livegrad.live.documents.excerpt import Excerpt, excerpt_text, read_excerpt
 from livegrad.live.graph.block import Block
-from livegrad.live.graph.block_graph import Edge, Graph
+from livegrad.live.graph.block_graph import Graph
+from livegrad.live.graph.edges import Edge
 from livegrad.tools.studio.catalogue import unused_name
 from livegrad.tools.studio.expressions import FUNCTIONS, names_in, parse_expression
 from livegrad.tools.studio.layout import Position

@@ -19,7 +19,8 @@ from livegrad.live.compile.flatten import output_keys
 from livegrad.live.compile.propagate import as_tensor, tensor_of
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, Pin, State
-from livegrad.live.graph.block_graph import Edge, Graph, Source
+from livegrad.live.graph.block_graph import Graph
+from livegrad.live.graph.edges import Edge, Source
 from livegrad.live.graph.sources import Binding, InputType, Setting, setting_of
 from livegrad.tools.studio.catalogue import ENTRIES, make_block
 from livegrad.tools.studio.gate import Permission

@@ -13,9 +13,10 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.live.blocks.bodies import block as make_block
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, Pin
-from livegrad.live.graph.block_graph import Edge, Graph, Source
+from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.control import Control
+from livegrad.live.graph.edges import Edge, Source
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import Binding, Setting
 from livegrad.tools.studio.catalogue import unused_name
