@@ -358,7 +358,7 @@ class Runtime(Attempts):
             stale.debug_version = self.debug_version
             for key in report.ran:
                 debug = self.block_of(key).debug
-                if debug.state != "running" and not debug.is_rejected:
+                if debug.state != "running" and not self.problems:
                     debug.state, debug.errors = "running", []
         for failure in report.failures:
             debug = self.block_of(failure.step).debug

@@ -41,21 +41,12 @@ class Compilation:
     plan: LivePlan | None = None
     problems: list[Problem] = field(default_factory=list)
     same: set[str] = field(default_factory=set)  # steps that equal those of the previous compilation
-    left_out: frozenset[str] = frozenset()  # nodes with problems, and their dependents
 
 
 def compile_graph(
-    graph: Graph,
-    reuse_memory: bool = False,
-    kept: frozenset[str] = frozenset(),
-    previous: Compilation | None = None,
-    *,
-    leave_out: bool = False,
+    graph: Graph, reuse_memory: bool = False, kept: frozenset[str] = frozenset(), previous: Compilation | None = None
 ) -> Compilation:
-    """Compiles a graph to a plan, or lists all problems; unchanged parts are reused from a previous compilation.
-
-    With `leave_out`, the plan has the nodes that neither have a problem nor depend on one.
-    """
+    """Compiles a graph to a plan, or lists all problems; unchanged parts are reused from a previous compilation."""
     compilation = Compilation(flatten_graph(graph, None if previous is None else previous.network))
     network, problems = compilation.network, compilation.problems
     problems += validate(network)
@@ -65,35 +56,13 @@ def compile_graph(
     previous_shapes = None if previous is None else PreviousShapes(previous.network.nodes, previous.shapes)
     compilation.shapes, type_problems = propagate_shapes(network, compilation.order, broken, previous_shapes)
     problems += type_problems
-    if problems and leave_out:
-        compilation.left_out = _dependents(network, {problem.node for problem in problems})
-        network = compilation.network = network.without(compilation.left_out)
-        compilation.order = [(key, level) for key, level in compilation.order if key in network.nodes]
-    if not problems or compilation.left_out:
+    if not problems:
         previous_wiring = None
         if previous is not None and previous.plan is not None:
             previous_wiring = PreviousWiring(previous.network, previous.shapes, previous.plan, compilation.same)
         plan = wire(network, compilation.order, compilation.shapes, previous_wiring)
         compilation.plan = share_memory(plan, kept) if reuse_memory else plan
     return compilation
-
-
-def _dependents(network: Network, broken: set[str]) -> frozenset[str]:
-    """The nodes with these keys, or with them inside, and all that read their results, also through states."""
-    readers: dict[str, list[str]] = {}
-    for node in network.nodes.values():
-        refs = [ref.node for ref in node.feeds.values() if isinstance(ref, OutputRef)]
-        for source in (*refs, *node.sources, *([] if node.follows is None else [node.follows])):
-            readers.setdefault(source, []).append(node.key)
-    around = ({inner.key for inner in with_inner_nodes([node])} for node in network.nodes.values())
-    found = set[str]()
-    worklist = [key for key, keys in zip(network.nodes, around, strict=True) if not broken.isdisjoint(keys)]
-    while worklist:
-        key = worklist.pop()
-        if key not in found:
-            found.add(key)
-            worklist += readers.get(key, ())
-    return frozenset(found)
 
 
 # --- validation ------------------------------------------------------------------------------------------------------

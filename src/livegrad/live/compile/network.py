@@ -5,7 +5,7 @@ Built by `live.compile.flatten`, read by the other phases of the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -145,23 +145,6 @@ class Network:
                     return isinstance(ref.source, Setting) and ref.source.lineage is setting.lineage
             worklist += [inner for body in node.bodies for inner in body.nodes.values()]
         return False
-
-    def without(self, left_out: Container[str]) -> Network:
-        """The network of a whole graph without some nodes, which none of the others reads."""
-        return Network(
-            nodes={key: node for key, node in self.nodes.items() if key not in left_out},
-            followers={
-                key: [follower for follower in followers if follower not in left_out]
-                for key, followers in self.followers.items()
-                if key not in left_out
-            },
-            keys={
-                block: kept
-                for block, keys in self.keys.items()
-                if (kept := tuple(key for key in keys if key not in left_out))
-            },
-            derivation=frozenset(key for key in self.derivation if key not in left_out),
-        )
 
     def all_nodes(self) -> Iterator[NetworkNode]:
         """The nodes, including those inside regions."""

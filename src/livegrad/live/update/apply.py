@@ -97,8 +97,6 @@ class Applier(ValueApplier):
                     self._replan(others, frame)
             except EngineError as error:
                 problems = error.problems
-                if error.__cause__ is None:
-                    self._replan_partly(others, frame)
                 pending = entries if self._runtime.executable is None else [*others, *self._waiting_states(numbers)]
                 if error.__cause__ is None:  # a failed installation is retried, because memory may be free by then
                     self._rejected = pending
@@ -188,30 +186,14 @@ class Applier(ValueApplier):
             to_compile = None if self._must_build(running, plan, changes) else changes
             return [partial(self._executor.prepare, step) for step in _steps_of(plan, to_compile)]
 
-    def _replan_partly(self, entries: list[Entry], frame: Frame) -> None:
-        """Installs a plan without blocks that are broken and their dependents, unless the running plan has any of them.
-
-        A block that has run keeps its last good plan; one that never ran must not keep the others from running.
-        """
-        try:
-            self._replan(entries, frame, leave_out=True)
-        except EngineError:
-            return  # the problems are reported, and the running plan goes on
-
-    def _plan(
-        self, entries: Sequence[Entry], *, leave_out: bool = False
-    ) -> tuple[Compilation, Iterable[str] | None, dict[str, StepChange]]:
+    def _plan(self, entries: Sequence[Entry]) -> tuple[Compilation, Iterable[str] | None, dict[str, StepChange]]:
         """The new plan, the steps that may differ (None: any), and how they differ. Changes nothing."""
         running, previous = self._runtime.executable, self._runtime.compilation
         structural = any(entry.kind == "structure" for entry in entries)
         needs_rebuild = self.reuse_memory or (structural and not self._executor.edits_in_place)
         names: Iterable[str] | None = None
-        if leave_out or running is None or previous is None or previous.plan is not running.plan or needs_rebuild:
-            kept = frozenset(self.kept)
-            compilation = compile_graph(self._graph, self.reuse_memory, kept, previous, leave_out=leave_out)
-            was_running = previous is not None and not compilation.left_out.isdisjoint(previous.network.nodes)
-            if leave_out and (was_running or not compilation.network.nodes):
-                raise EngineError(compilation.problems)
+        if running is None or previous is None or previous.plan is not running.plan or needs_rebuild:
+            compilation = compile_graph(self._graph, self.reuse_memory, frozenset(self.kept), previous)
         else:
             compilation, names = replan(self._graph, previous, running.plan, entries)
         plan = compilation.plan
@@ -221,10 +203,10 @@ class Applier(ValueApplier):
         same = compilation.same if is_previous_running else ()
         return compilation, names, find_changes(None if running is None else running.plan, plan, names, same)
 
-    def _replan(self, entries: list[Entry], frame: Frame, *, leave_out: bool = False) -> None:
+    def _replan(self, entries: list[Entry], frame: Frame) -> None:
         """Structure, code and bindings: compiles the new plan, compares it with the running one, and installs it."""
         running, previous = self._runtime.executable, self._runtime.compilation
-        compilation, names, changes = self._plan(entries, leave_out=leave_out)
+        compilation, names, changes = self._plan(entries)
         plan = compilation.plan
         assert plan is not None
         codes = self._prepare(running, plan, changes, compilation, frame)
