@@ -15,7 +15,7 @@ from livegrad.live.engine import Engine
 from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import While
 from livegrad.live.update.diff_plans import Level
-from livegrad.runtime.cuda.device_memory import memory_in_use
+from livegrad.runtime.cuda.result_memory import memory_in_use
 
 
 class Later:

@@ -25,7 +25,7 @@ from benchmarks.soak_graphs import BODIES, Described, DescribedGraph, calls_of, 
 from livegrad.live.blocks import edit
 from livegrad.live.graph.block import State
 from livegrad.live.graph.sources import ExternalBuffer
-from livegrad.runtime.cuda.device_memory import memory_in_use
+from livegrad.runtime.cuda.result_memory import memory_in_use
 
 SIZES = (3, 5, 8)
 MOST_BLOCKS = 14

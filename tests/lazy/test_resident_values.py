@@ -60,7 +60,9 @@ def compile_for_device(function: Function) -> Any:
 
 @pytest.fixture(autouse=True)
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    backend = SimpleNamespace(DeviceArray=Away, compile_chosen=lambda: compile_for_device, make_room=[])
+    backend = SimpleNamespace(
+        DeviceArray=Away, compile_chosen=lambda: compile_for_device, current_compiler=lambda: None, make_room=[]
+    )
     monkeypatch.setattr(devices, "_cuda", lambda: backend)
     with fresh_session():
         yield

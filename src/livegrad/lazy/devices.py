@@ -71,9 +71,14 @@ def _run_cuda(order: Sequence[Node], values: Mapping[Node, Value], outputs: Sequ
     return [available[node] for node in outputs]
 
 
-def run_on_data_device(function: Function, arguments: Sequence[Any]) -> list[Value]:
-    """Runs a function on the device that holds some of its arguments; the others are numbers or NumPy arrays."""
-    return _cuda().compile_chosen()(function).plan().run_on_device(arguments)
+def device_compiler() -> object:
+    """What compiles functions for the device with the data. Plans of another one are not used any more."""
+    return _cuda().current_compiler()
+
+
+def device_plan(function: Function) -> Any:
+    """The plan of a function for the device that holds data. Other arguments are numbers or NumPy arrays."""
+    return _cuda().compile_chosen()(function).plan()
 
 
 def _slice_rows(node: Node, source: Any) -> Any:

@@ -20,7 +20,6 @@ from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Scalar, Type, c128, f64, i64, scalar_of_dtype
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
-from livegrad.lazy.devices import run_on_data_device
 from livegrad.lazy.execution import execute
 from livegrad.lazy.gradient_variables import may_be_differentiated
 from livegrad.lazy.lazy_values import cached_value, is_traced, leaf_of, read_leaf
@@ -161,7 +160,7 @@ class Jitted:
         key = (structure, tuple(parts))
         entry = self._entries.get(key)
         if entry is None or not entry.is_current():
-            entry = self._compile(key, args, kwargs)
+            entry = self._compile(key, args, kwargs, on_device)
         if entry is None or entry.reads_variables():
             return self.function(*args, **kwargs)
         for tensor in entry.captures:
@@ -170,12 +169,14 @@ class Jitted:
                 on_device = True
             arrays.append(value)
         if on_device:
-            results = run_on_data_device(entry.function, arrays)
+            plan, runs, _ = entry.device_run()
+            results = plan.run_on_device(arrays)
         else:
+            runs = entry.runs
             results = entry.plan.run(arrays)
-            if not entry.has_fast_call and entry.runs.times:  # not in the first run: the signature may not recur
+            if not entry.has_fast_call and runs.times:  # not in the first run: the signature may not recur
                 self._add_fast_call(entry, structure, parts)
-        entry.runs.times += 1
+        runs.times += 1
         return wrap_results(entry, results)
 
     def _add_fast_call(self, entry: Entry, structure: Structure, parts: Sequence[Any]) -> None:
@@ -203,8 +204,11 @@ class Jitted:
         named = {name: Static(kwargs[name]) if name in self._static_names else kwargs[name] for name in sorted(kwargs)}
         return flatten((positional, named))
 
-    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
-        """Compiles the entry for a signature; None if the function uses traced values of an enclosing function."""
+    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], on_device: bool) -> Entry | None:
+        """Compiles the entry for a signature; None if the function uses traced values of an enclosing function.
+
+        For data on a device, the function is traced for its sizes, and nothing is compiled for the CPU.
+        """
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None and entry.is_current():
@@ -213,14 +217,19 @@ class Jitted:
             templates = self._templates.use(skeleton) or self._templates.keep(skeleton, SizeTemplates())
             templates.drop_unless(SignatureTemplate.is_current)
             cached = templates.find(vector)
-            template = cached or templates.make(vector, partial(self._make_template, args, kwargs))
+            template = cached
+            if cached is None and not on_device:
+                template = templates.make(vector, partial(self._make_template, args, kwargs))
             if template is not None:
                 return self._entries.keep(key, template[0].payload.entry_for(template[1], cached is None))
             function, captures, structure = self._trace(args, kwargs)
             if any(map(is_traced, captures)):
                 return None
             traced = TracedSignature(function, captures, structure)
-            return self._entries.keep(key, traced.entry_for(compile_function(function).plan()))
+            entry = traced.entry_for(lambda: compile_function(function).plan())
+            if not on_device:
+                _ = entry.plan  # an error of the compiler leaves no entry
+            return self._entries.keep(key, entry)
 
     def _make_template(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], guards: SizeGuards, vector: Sequence[int]

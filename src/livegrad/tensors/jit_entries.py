@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 from livegrad.diagnostics.errors import Origin, caller_origins
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Type
 from livegrad.lazy.counts import RepeatedRun
+from livegrad.lazy.devices import device_compiler, device_plan
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.native.plan_call import ARRAYS, HANDLES, NUMBERS
 from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
@@ -23,6 +24,14 @@ from livegrad.tensors.array_handles import defer_array, defer_arrays
 from livegrad.tensors.handle import Tensor
 from livegrad.tensors.native_handles import handle_layout
 from livegrad.tensors.pytrees import Structure, unflatten
+
+
+class DeviceRun(NamedTuple):
+    """A plan on a device, its runs for `lg.stats()`, and the compiler that made it."""
+
+    plan: Any
+    runs: RepeatedRun
+    compiler: object
 
 
 @dataclass
@@ -38,14 +47,34 @@ class Entry:
     captures: tuple[Tensor, ...]
     captured_handles: tuple[tuple[ref[Tensor], Node], ...]
     structure: Structure
-    plan: CompiledPlan
-    runs: RepeatedRun  # for `lg.stats()`
+    make_plan: Callable[[], CompiledPlan]
+    nodes: int
+    is_new: bool = True  # whether this entry is the first of its program
     has_fast_call: bool = False  # whether a fast call exists or is impossible
+    _device_run: DeviceRun | None = None
 
     @cached_property
     def function(self) -> Function:
         """The traced function, with the sizes of this signature."""
         return self.make_function()
+
+    @cached_property
+    def plan(self) -> CompiledPlan:
+        """The plan for the CPU. It is compiled on first use: data on a device never needs it."""
+        return self.make_plan()
+
+    @cached_property
+    def runs(self) -> RepeatedRun:
+        """The runs on the CPU, for `lg.stats()`."""
+        return _count_runs(self.plan.step_counts, self.nodes, self.is_new)
+
+    def device_run(self) -> DeviceRun:
+        """The plan for the device with the data, compiled on first use, and its runs."""
+        run, compiler = self._device_run, device_compiler()
+        if run is None or run.compiler != compiler:
+            plan = device_plan(self.function)
+            run = self._device_run = DeviceRun(plan, _count_runs(plan.step_counts, self.nodes, True), compiler)
+        return run
 
     def is_current(self) -> bool:
         """Whether no captured tensor has been updated in place since the trace."""
@@ -58,6 +87,13 @@ class Entry:
             if handle is not None and handle._extra is not None:
                 return True
         return False
+
+
+def _count_runs(step_counts: tuple[int, int], nodes: int, is_new: bool) -> RepeatedRun:
+    """What runs of a plan with so many kernels and library calls add to `lg.stats()`."""
+    kernels, library_calls = step_counts
+    each = {"executions": 1, "kernels_run": kernels, "library_calls": library_calls, "nodes_computed": nodes}
+    return RepeatedRun({**each, "programs_compiled" if is_new else "programs_reused": 1}, {**each, "programs_reused": 1})
 
 
 def is_current(captured_handles: Sequence[tuple[ref[Tensor], Node]]) -> bool:

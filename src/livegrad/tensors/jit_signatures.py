@@ -17,7 +17,6 @@ from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of, toposort
-from livegrad.lazy.counts import RepeatedRun
 from livegrad.lazy.holders import holders_of
 from livegrad.passes.bind_sizes import bind_symbolic, bind_symbolic_type
 from livegrad.runtime.cpu import run_function
@@ -39,25 +38,16 @@ class TracedSignature:
 
     def entry_for(
         self,
-        plan: CompiledPlan,
+        make_plan: Callable[[], CompiledPlan],
         is_new: bool = True,
         make_function: Callable[[], Function] | None = None,
         result_types: tuple[Type, ...] | None = None,
     ) -> Entry:
         """Creates the entry of a signature with this plan; a template passes its own function and result types."""
-        kernels, library_calls = plan.step_counts
-        counts_per_run = {
-            "executions": 1,
-            "kernels_run": kernels,
-            "library_calls": library_calls,
-            "nodes_computed": self._nodes,
-        }
-        first_counts = {**counts_per_run, "programs_compiled" if is_new else "programs_reused": 1}
-        runs = RepeatedRun(first_counts, {**counts_per_run, "programs_reused": 1})
         return Entry(
             make_function or (lambda: self.function),
             self.function.result_types if result_types is None else result_types,
-            self.captures, self.captured_handles, self.structure, plan, runs,
+            self.captures, self.captured_handles, self.structure, make_plan, self._nodes, is_new,
         )  # fmt: skip
 
 
@@ -76,8 +66,8 @@ class SignatureTemplate:
         number_of = partial(_size_for, self._plan.guards, tuple(sizes))
         traced = self._traced
         types = tuple([bind_symbolic_type(type, number_of) for type in traced.function.result_types])
-        plan = self._plan.for_sizes(sizes, run_function)
-        return traced.entry_for(plan, is_new, partial(bind_symbolic, traced.function, number_of), types)
+        make_plan = partial(self._plan.for_sizes, sizes, run_function)
+        return traced.entry_for(make_plan, is_new, partial(bind_symbolic, traced.function, number_of), types)
 
 
 def _size_for(guards: SizeGuards, sizes: Sequence[int], size: SymbolicSize) -> Any:

@@ -10,7 +10,8 @@ import livegrad as lg
 from livegrad.ir.function import trace
 from livegrad.ir.types import Tensor, f32
 from livegrad.runtime.cuda import CudaFunction, DeviceArray, DeviceError, compile_function
-from livegrad.runtime.cuda.device_memory import DeviceMemory, memory_in_use
+from livegrad.runtime.cuda.device_memory import DeviceMemory
+from livegrad.runtime.cuda.result_memory import memory_in_use
 
 pytestmark = pytest.mark.gpu
 RNG = np.random.default_rng(8)

@@ -8,12 +8,14 @@ from livegrad.runtime.cuda.cuda_function import (
     CudaFunction,
     compile_chosen,
     compile_function,
+    current_compiler,
     run_function,
     run_ieee,
     set_ieee_division,
 )
-from livegrad.runtime.cuda.device_memory import DeviceArray, make_room, memory_in_use
+from livegrad.runtime.cuda.device_memory import DeviceArray, make_room
 from livegrad.runtime.cuda.driver import DeviceError, reason_for_no_cuda
+from livegrad.runtime.cuda.result_memory import memory_in_use
 
 __all__ = [
     "CudaFunction",
@@ -21,6 +23,7 @@ __all__ = [
     "DeviceError",
     "compile_chosen",
     "compile_function",
+    "current_compiler",
     "make_room",
     "memory_in_use",
     "reason_for_no_cuda",

@@ -142,3 +142,8 @@ def set_ieee_division(wanted: bool) -> None:
 def compile_chosen() -> Callable[[Function], CudaFunction]:
     """The compiler for tensors on the device, as `set_ieee_division` selected it."""
     return _SelectedCompiler.compile
+
+
+def current_compiler() -> tuple[object, ...]:
+    """Identifies what `compile_chosen` compiles with: the functions of this session, and the choice of division."""
+    return _functions.current, _SelectedCompiler.compile

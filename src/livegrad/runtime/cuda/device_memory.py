@@ -33,12 +33,12 @@ def _make_pool() -> Any:
     return pool
 
 
-_pool = PerContext(_make_pool)
+memory_pool = PerContext(_make_pool)
 
 
 def allocate(size: int) -> int:
     """Allocates bytes on the device and returns their address. An error reports how many bytes are free."""
-    _ = _pool.current  # configures the pool before its first allocation
+    _ = memory_pool.current  # configures the pool before its first allocation
     stream = device().stream
     for attempt in _attempts:
         if not attempt():
@@ -69,7 +69,7 @@ def _evict() -> bool:
 def _trim() -> bool:
     """Returns freed memory to the driver, which may merge it into larger blocks."""
     check(driver.cuStreamSynchronize(device().stream))
-    check(driver.cuMemPoolTrimTo(_pool.current, 0))
+    check(driver.cuMemPoolTrimTo(memory_pool.current, 0))
     return True
 
 
@@ -125,13 +125,6 @@ def download(address: int, array: np.ndarray[Any, Any]) -> None:
         stream = device().stream
         check(driver.cuMemcpyDtoHAsync(array.ctypes.data, address, array.nbytes, stream))
         check(driver.cuStreamSynchronize(stream))
-
-
-def memory_in_use() -> tuple[int, int]:
-    """The bytes that arrays and plans use, and the bytes that the process has reserved for them."""
-    attributes = driver.CUmemPool_attribute
-    names = (attributes.CU_MEMPOOL_ATTR_USED_MEM_CURRENT, attributes.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
-    return tuple(int(check(driver.cuMemPoolGetAttribute(_pool.current, name))) for name in names)  # type: ignore[return-value]
 
 
 class DeviceArray:

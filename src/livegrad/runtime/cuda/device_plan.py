@@ -21,6 +21,7 @@ from livegrad.runtime.cuda.device_memory import DeviceArray, DeviceMemory, downl
 from livegrad.runtime.cuda.driver import DeviceError, check, device, driver
 from livegrad.runtime.cuda.interrupt import interrupt_address, wait_interruptibly
 from livegrad.runtime.cuda.plan_graph import PlanGraph, PlanLaunch
+from livegrad.runtime.cuda.result_memory import ResultMemory
 from livegrad.runtime.cuda.serialised_device_plan import serialise_plan
 from livegrad.runtime.cuda.serialised_launches import SerialisedDevicePlan, SerialisedGraph
 from livegrad.runtime.serialised import SerialisedArray
@@ -62,6 +63,7 @@ class CudaPlan:
         # By buffer: addresses of arguments and results, values of scalars, immutable Python numbers (the same object
         # need not be set again), and arrays of other libraries, which the device may read until the next run.
         self._addresses: dict[int, int] = {}
+        self._written: dict[int, int] = {}  # the addresses that the argument slots have
         self._values: dict[int, int] = {}
         self._numbers: dict[int, Any] = {}
         self._foreign: dict[int, Any] = {}
@@ -70,6 +72,9 @@ class CudaPlan:
         self._scratch = self._make_scratch()
         self._users: dict[int, list[tuple[PlanLaunch, int, ArgumentSlot]]] = {}  # argument slots by buffer
         self._stale: set[PlanLaunch] = set()
+        self._results = {
+            result.number: ResultMemory(result.bytes) for result in serialised.results if result is not None
+        }
         self._fill_slots()
         self.segments = self._make_segments()
 
@@ -176,7 +181,7 @@ class CudaPlan:
         with self._lock:
             for result in self.serialised.results:
                 if result is not None:
-                    self._bind(result.number, self._staging_memory(result).address)
+                    self._addresses[result.number] = self._staging_memory(result).address
             values = self.start(arguments)
             return [self._download(position, result, values) for position, result in enumerate(self.serialised.results)]
 
@@ -185,9 +190,10 @@ class CudaPlan:
         with self._lock:
             arrays: dict[int, DeviceArray] = {}
             for result in self.serialised.results:
-                if result is not None and result.number not in arrays:
-                    arrays[result.number] = DeviceArray(result.element.dtype, result.shape)
-                    self._bind(result.number, arrays[result.number].address)
+                if result is not None and (number := result.number) not in arrays:
+                    memory = self._results[number].lease()
+                    arrays[number] = DeviceArray(result.element.dtype, result.shape, memory)
+                    self._addresses[number] = memory.address
             values = self.start(arguments)
             return [
                 values[self._object_slot(position)] if result is None else arrays[result.number]
@@ -237,7 +243,7 @@ class CudaPlan:
     def _bind_argument(self, array: SerialisedArray, argument: Any) -> None:
         if isinstance(argument, DeviceArray):
             self._numbers.pop(array.number, None)
-            self._bind(array.number, argument.address)
+            self._addresses[array.number] = argument.address
         elif hasattr(argument, "__cuda_array_interface__"):
             self._bind_foreign(array, argument)
         elif array.shape == ():
@@ -246,7 +252,7 @@ class CudaPlan:
             return
         else:
             memory = self._staging_memory(array)
-            self._bind(array.number, memory.address)
+            self._addresses[array.number] = memory.address
             memory.upload(np.ascontiguousarray(argument, array.element.dtype))
         if array.shape == () and any(slot.kind == "value" for _, _, slot in self._users.get(array.number, ())):
             # Kernels take the scalar by value.
@@ -262,13 +268,13 @@ class CudaPlan:
             check(driver.cuStreamSynchronize(driver.CUstream(stream)))
         self._numbers.pop(array.number, None)
         self._foreign[array.number] = argument
-        self._bind(array.number, int(interface["data"][0]))
+        self._addresses[array.number] = int(interface["data"][0])
 
     def _set_scalar(self, array: SerialisedArray, argument: Any) -> None:
         value = np.zeros((), array.element.dtype)
         value[()] = argument
         self._numbers[array.number] = argument if isinstance(argument, bool | int | float) else None
-        self._bind(array.number, self._staging_memory(array).address)
+        self._addresses[array.number] = self._staging_memory(array).address
         self._set_value(array, value)
         users = self._users.get(array.number, ())
         if any(slot.kind != "value" for _, _, slot in users) or self._has_host_steps:
@@ -281,17 +287,23 @@ class CudaPlan:
                 if slot.kind == "value":
                     self._set_slot(step, index, slot)
 
-    def _bind(self, buffer: int, address: int) -> None:
-        if self._addresses.get(buffer) != address:
-            self._addresses[buffer] = address
-            for step, index, slot in self._users.get(buffer, ()):
-                self._set_slot(step, index, slot)
+    def _write_addresses(self) -> None:
+        """Writes the addresses of this run to the argument slots."""
+        written = self._written
+        for buffer, address in self._addresses.items():
+            if written.get(buffer) != address:
+                written[buffer] = address
+                for step, index, slot in self._users.get(buffer, ()):
+                    if slot.kind != "value":
+                        step.set(index, address + slot.offset)
 
     def _run_segments(self, values: dict[Any, Any]) -> None:
+        binding = tuple(self._addresses.values())  # the same buffers in the same order in every run
         for step in self._stale:
             self._graphs[step].change(step.launch)
         self._stale.clear()
-        binding = tuple(self._addresses.values())  # the same buffers in the same order in every run
+        if not all([segment.is_ready(binding) for segment in self.segments if isinstance(segment, PlanGraph)]):
+            self._write_addresses()
         for segment in self.segments:
             if isinstance(segment, PlanGraph):
                 segment.launch(binding)

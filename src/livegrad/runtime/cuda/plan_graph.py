@@ -104,8 +104,13 @@ class PlanGraph:
     _variants: dict[Hashable, _Variant] = field(default_factory=dict)  # by binding, in order of use
     _seen_bindings: LruCache[Hashable, bool] = field(default_factory=lambda: LruCache(_SEEN_BINDINGS))
 
+    def is_ready(self, binding: Hashable) -> bool:
+        """Whether an executable for these addresses needs no updates, so that the argument slots are not read."""
+        variant = self._variants.get(binding)
+        return variant is not None and not variant.pending
+
     def change(self, launch: Launch | BoundCall) -> None:
-        """Marks the node of a launch to be updated before the next run."""
+        """Marks the node of a launch, whose arguments other than addresses have changed, to be updated."""
         for variant in self._variants.values():
             variant.pending[launch] = None
 
@@ -133,6 +138,7 @@ class PlanGraph:
                 return self._build(binding)
             last = next(reversed(self._variants))
             variant = self._variants.pop(last)
+            variant.pending = dict.fromkeys(self.launches)
             self._seen_bindings[last] = self._seen_bindings[binding] = True
         self._variants[binding] = variant
         return variant
