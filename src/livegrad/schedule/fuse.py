@@ -132,14 +132,18 @@ def is_reducing(node: Node) -> bool:
 
 
 def group_roots(
-    roots: Roots, aligned: Aligned, cut_columns: bool = True, apart: Set[Node] = frozenset()
+    roots: Roots,
+    aligned: Aligned,
+    cut_columns: bool = True,
+    apart: Set[Node] = frozenset(),
+    cut_rows: tuple[int, int] | None = None,
 ) -> list[Group]:
     """Groups roots greedily and returns the groups in a valid order.
 
-    With `cut_columns`, a reduction of long columns has a group of its own. Users of a root in `apart` are not in its
-    group, and read it from memory.
+    With `cut_columns`, a reduction of long columns has a group of its own. So has one of at most `cut_rows[0]` rows of
+    at least `cut_rows[1]` elements. Users of a root in `apart` are not in its group, and read it from memory.
     """
-    grouping = _Grouping(roots, aligned, cut_columns, apart)
+    grouping = _Grouping(roots, aligned, cut_columns, apart, cut_rows)
     for root, kind in roots.items():
         grouping.add(root, kind)
     return _sort_groups(grouping.groups)
@@ -153,6 +157,7 @@ class _Grouping:
     aligned: Aligned
     cut_columns: bool
     apart: Set[Node]
+    cut_rows: tuple[int, int] | None
     groups: list[Group] = field(default_factory=list)
     group_of: dict[Node, Group] = field(default_factory=dict)
     # Fused groups by what they read, and their shape.
@@ -210,7 +215,8 @@ class _Grouping:
         shares = {scalar_groups[node] for node in below if node in scalar_groups} if is_scalar else set[Group]()
         reducing = kind == "fused" and is_reducing(root)
         space, closed = space_of(root), {self.group_of[node] for node in leaves & self.apart}
-        return Candidate(root, space, reducing, needs, leaves, shares, below, closed, self.aligned, self.cut_columns)
+        cuts = self.cut_columns, self.cut_rows
+        return Candidate(root, space, reducing, needs, leaves, shares, below, closed, self.aligned, *cuts)
 
 
 def _is_scalar_root(root: Node, kind: GroupKind) -> bool:
@@ -235,6 +241,7 @@ class Candidate:
     closed: set[Group]  # groups whose results it must read from memory
     aligned: Aligned
     cut_columns: bool
+    cut_rows: tuple[int, int] | None
 
     def find_group(self, groups: Iterable[Group]) -> Group | None:
         """The latest group that the root can join: one that shares a read with it, or that it depends on."""
@@ -259,7 +266,15 @@ class Candidate:
         if not depends:
             return group in self.shares or (bool(shape) and not self.leaves.isdisjoint(group.leaves))
         joint_space = group.space if group.axes is not None else self.space
-        return not splits_rows(joint_space) or not any(is_reducing(member) for member in group.roots)
+        is_cut = splits_rows(joint_space) or self._cuts_rows(joint_space)
+        return not is_cut or not any(is_reducing(member) for member in group.roots)
+
+    def _cuts_rows(self, space: Space) -> bool:
+        """Whether rows are so few and so long that several blocks should share each, which they do in one sweep."""
+        if self.cut_rows is None or not space.axes:
+            return False
+        few, long = self.cut_rows
+        return prod(space.domain) <= few and prod(space.inner) >= long
 
 
 def _creation_order(group: Group) -> int:

@@ -111,7 +111,8 @@ def fuse(draft: Draft) -> None:
 def _form_groups(draft: Draft) -> None:
     draft.trials = Trials(TrialBuffers(draft.roots, draft.stored))
     can_add = draft.trials.can_add if draft.target.uses("fuse") else lambda *_: False
-    draft.groups = group_roots(draft.roots, can_add, draft.target.splits_long_columns, draft.compared)
+    target = draft.target
+    draft.groups = group_roots(draft.roots, can_add, target.splits_long_columns, draft.compared, target.cut_rows)
 
 
 def order_for_memory(draft: Draft) -> None:

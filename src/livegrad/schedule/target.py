@@ -24,6 +24,8 @@ class Target:
     kernels_write_by_index: bool = False  # kernels scatter and search; otherwise the host does
     selects_parts: bool = False  # kernels select among the parts of a concatenation; elsewhere, domains are split
     splits_long_columns: bool = False  # each thread takes a group of columns; elsewhere, threads share columns
+    # Kernels with several sweeps are cut between sweeps if they have at most so many rows of at least so many elements.
+    cut_rows: tuple[int, int] | None = None
     host_writes_views: bool = False  # host steps can write part of a buffer; device libraries need a whole buffer
     binds_loop_bodies: bool = False  # binds the plan of a loop body to memory once and runs it in each iteration
     fuses_siblings: bool = False  # merges kernels that write parts of several tensors; not measured on devices
