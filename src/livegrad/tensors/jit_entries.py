@@ -93,7 +93,8 @@ def _count_runs(step_counts: tuple[int, int], nodes: int, is_new: bool) -> Repea
     """What runs of a plan with so many kernels and library calls add to `lg.stats()`."""
     kernels, library_calls = step_counts
     each = {"executions": 1, "kernels_run": kernels, "library_calls": library_calls, "nodes_computed": nodes}
-    return RepeatedRun({**each, "programs_compiled" if is_new else "programs_reused": 1}, {**each, "programs_reused": 1})
+    first = {**each, "programs_compiled" if is_new else "programs_reused": 1}
+    return RepeatedRun(first, {**each, "programs_reused": 1})
 
 
 def is_current(captured_handles: Sequence[tuple[ref[Tensor], Node]]) -> bool:

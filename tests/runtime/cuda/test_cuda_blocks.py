@@ -19,9 +19,9 @@ from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For
 from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.live.update.diff_plans import Level
-from livegrad.runtime.cuda.result_memory import memory_in_use
 from livegrad.runtime.cuda.driver import device
 from livegrad.runtime.cuda.nvrtc import compile_source
+from livegrad.runtime.cuda.result_memory import memory_in_use
 from tests.runtime.cuda.test_running import remembering
 
 pytestmark = pytest.mark.gpu

@@ -77,6 +77,7 @@ class CudaPlan:
         }
         self._fill_slots()
         self.segments = self._make_segments()
+        self.graphs = [segment for segment in self.segments if isinstance(segment, PlanGraph)]
 
     @classmethod
     def from_plan(
@@ -164,10 +165,6 @@ class CudaPlan:
                 segments.append(HostCall(step, self))
         self._has_host_steps = any(isinstance(segment, HostCall) for segment in segments)
         return segments
-
-    @property
-    def graphs(self) -> list[PlanGraph]:
-        return [segment for segment in self.segments if isinstance(segment, PlanGraph)]
 
     @property
     def step_counts(self) -> tuple[int, int]:
@@ -302,7 +299,7 @@ class CudaPlan:
         for step in self._stale:
             self._graphs[step].change(step.launch)
         self._stale.clear()
-        if not all([segment.is_ready(binding) for segment in self.segments if isinstance(segment, PlanGraph)]):
+        if not all(segment.is_ready(binding) for segment in self.graphs):
             self._write_addresses()
         for segment in self.segments:
             if isinstance(segment, PlanGraph):

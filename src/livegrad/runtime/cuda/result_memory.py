@@ -80,7 +80,8 @@ class ResultMemory:
 
 def free_results() -> bool:
     """Frees all memory that plans keep for results; returns whether there was any."""
-    return any([result.free() for result in list(_kept.current.results)])
+    freed = [result.free() for result in list(_kept.current.results)]
+    return any(freed)
 
 
 def memory_in_use() -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Steps that run as library calls on the device: calls of cuBLAS and cuFFT, and launches of hand-written kernels.
+"""Steps that run as library calls on the device: cuBLAS, cuSOLVER and cuFFT, and launches of hand-written kernels.
 
 `serialised_device_plan.py` looks up the call of a step, which is captured into the graph. If a library is missing or
 does not support the step, the host runs it.
@@ -26,15 +26,24 @@ from livegrad.runtime.cuda.libraries.device_linalg import linalg_call
 from livegrad.runtime.cuda.libraries.device_scatter import scatter_call
 from livegrad.runtime.cuda.libraries.device_sorting import search_call, sort_call
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall
+from livegrad.runtime.cuda.libraries.solver_calls import solver_call
 from livegrad.schedule.plan import HostStep
+
+
+def _first_of(*choices: Callable[[HostStep], LibraryCall | None]) -> Callable[[HostStep], LibraryCall | None]:
+    """The first of several calls that supports a step."""
+    return lambda step: next((call for choose in choices if (call := choose(step)) is not None), None)
+
 
 LIBRARY_CALLS: dict[Op, Callable[[HostStep], LibraryCall | None]] = {
     matmul: matmul_call,
     convolve: convolution_call,
     scatter_add: scatter_call,
     assign: scatter_call,
-    **dict.fromkeys((cholesky, det, inv, slogdet, solve, triangular_solve), linalg_call),
-    **dict.fromkeys((eigh, eigvalsh, qr, svd, svdvals), factorisation_call),
+    **dict.fromkeys((cholesky, inv, solve, triangular_solve), _first_of(solver_call, linalg_call)),
+    **dict.fromkeys((det, slogdet), linalg_call),
+    **dict.fromkeys((eigh, eigvalsh), _first_of(solver_call, factorisation_call)),
+    **dict.fromkeys((qr, svd, svdvals), factorisation_call),
     fft: transform_call,
     rfft: transform_call,
     irfft: transform_call,

@@ -98,20 +98,13 @@ class MatrixProduct:
 
     def prepare(self) -> None:
         """Creates the handle, the workspace that all products share, and memory for pointers."""
-        _ = _handle.current, _workspace.current
+        _ = handle.current, _workspace.current
         if len(self.batch) > 1 and self._pointers is None:
             load_function(_POINTERS, "pointers", "pointers")
             self._pointers = DeviceMemory(3 * 8 * prod(self.batch))
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
-        library, handle = _handle.current
-        _check(library.cublasSetStream_v2(handle, ctypes.c_void_p(int(stream))), "cublasSetStream")
-        # cublasSetStream resets the workspace.
-        workspace = _workspace.current
-        _check(
-            library.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.address), ctypes.c_size_t(workspace.size)),
-            "cublasSetWorkspace",
-        )
+        use(stream)
         if len(self.batch) > 1:
             self._enqueue_pointers(stream, [*operands, result])
         else:
@@ -141,11 +134,11 @@ class MatrixProduct:
 
     def _call(self, name: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> None:
         # cuBLAS is column-major: its C is our Cᵀ = Bᵀ Aᵀ, in the same memory.
-        library, handle = _handle.current
+        library, blas = handle.current
         kind = _KINDS[self.element]
         one, zero = (np.array([value], kind.scale) for value in (1, 0))
         status = getattr(library, name)(
-            handle,
+            blas,
             *[_TRANSPOSE if matrices.transposed else _NO_TRANSPOSE for matrices in (self.second, self.first)],
             *[ctypes.c_int64(size) for size in (self.columns, self.rows, self.inner)],
             ctypes.c_void_p(one.ctypes.data),
@@ -261,14 +254,24 @@ def _make_handle() -> tuple[Any, Any]:
     cublas = library()
     if cublas is None:
         raise DeviceError("cuBLAS is not installed", help="install nvidia-cublas")
-    handle = ctypes.c_void_p()
-    _check(cublas.cublasCreate_v2(ctypes.byref(handle)), "cublasCreate")
-    return cublas, handle
+    blas = ctypes.c_void_p()
+    _check(cublas.cublasCreate_v2(ctypes.byref(blas)), "cublasCreate")
+    return cublas, blas
 
 
-_handle = PerContext(_make_handle)
+handle = PerContext(_make_handle)
 # One call uses the workspace at a time: dependencies order the calls of a graph, and the stream orders graphs.
 _workspace = PerContext(lambda: DeviceMemory(_WORKSPACE_BYTES))
+
+
+def use(stream: Any) -> None:
+    """Enqueues the next calls on a stream, with the workspace of the context."""
+    cublas, blas = handle.current
+    _check(cublas.cublasSetStream_v2(blas, ctypes.c_void_p(int(stream))), "cublasSetStream")
+    # cublasSetStream resets the workspace.
+    workspace = _workspace.current
+    size = ctypes.c_size_t(workspace.size)
+    _check(cublas.cublasSetWorkspace_v2(blas, ctypes.c_void_p(workspace.address), size), "cublasSetWorkspace")
 
 
 def _check(status: int, what: str) -> None:
