@@ -49,7 +49,7 @@ class Plan:
         self.inner = compile_function(function).plan()
         self.step_counts = self.inner.step_counts
 
-    def run_on_device(self, arguments: Sequence[Any]) -> list[Any]:
+    def run_on_device(self, arguments: Sequence[Any], defers_checks: bool = False) -> list[Any]:
         given = [np.ascontiguousarray(a.hidden) if isinstance(a, Away) else a for a in arguments]
         return [Away(np.asarray(result)) for result in self.inner.run(given)]
 

@@ -11,11 +11,11 @@ import pytest
 
 from livegrad.ir.function import trace
 from livegrad.ir.types import Tensor, f32
-from livegrad.live.cuda.pinned import PinnedMemory
 from livegrad.ops.sorting import sort
 from livegrad.runtime.cuda.cuda_function import CudaFunction
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import device
+from livegrad.runtime.cuda.pinned_memory import PinnedMemory
 from tests.runtime.cuda import simulated_driver
 from tests.runtime.cuda.simulate import simulated
 from tests.runtime.cuda.simulated_driver import COMPILER, compile_source

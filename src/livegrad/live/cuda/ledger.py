@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.live.cuda.pinned import PinnedMemory
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import check, device, driver
+from livegrad.runtime.cuda.pinned_memory import PinnedMemory
 
 CLEAN = (1 << 64) - 1  # a status word without a report
 _MAX_IN_FLIGHT = 8

@@ -131,6 +131,7 @@ class DeviceArray:
     """A dense, immutable array on the device. Other libraries read it through `__cuda_array_interface__` or DLPack."""
 
     device = "cuda"
+    checks: tuple[Any, ...] = ()  # of the runs that computed it, unless they have passed; see `run_checks.py`
 
     def __init__(self, dtype: Any, shape: tuple[int, ...], memory: DeviceMemory | None = None, offset: int = 0) -> None:
         self.dtype, self.shape = np.dtype(dtype), tuple(shape)
@@ -155,10 +156,19 @@ class DeviceArray:
     def rows(self, start: int, count: int) -> DeviceArray:
         """A view of `count` rows from `start` on."""
         offset = start * prod(self.shape[1:]) * self.dtype.itemsize
-        return DeviceArray(self.dtype, (count, *self.shape[1:]), self.memory, self._offset + offset)
+        part = DeviceArray(self.dtype, (count, *self.shape[1:]), self.memory, self._offset + offset)
+        part.checks = self.checks
+        return part
+
+    def require_checks(self) -> None:
+        """Waits for the runs that computed the array, and raises if one failed."""
+        for run_check in self.checks:
+            run_check.require()
+        self.checks = ()
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy on the host, after all launched work."""
+        self.require_checks()
         array = np.empty(self.shape, self.dtype)
         self.memory.download(array, self._offset)
         return array
@@ -182,6 +192,7 @@ class DeviceArray:
 
     def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
         """A DLPack capsule of the array. The consumer must not write to it."""
+        self.require_checks()
         self.memory.lend()
         return capsule_of(self, stream)
 
@@ -190,6 +201,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        self.require_checks()
         self.memory.lend()
         return {
             "shape": self.shape,

@@ -22,6 +22,7 @@ from livegrad.runtime.cuda.driver import DeviceError, check, device, driver
 from livegrad.runtime.cuda.interrupt import interrupt_address, wait_interruptibly
 from livegrad.runtime.cuda.plan_graph import PlanGraph, PlanLaunch
 from livegrad.runtime.cuda.result_memory import ResultMemory
+from livegrad.runtime.cuda.run_checks import PendingChecks, RunCheck, unfinished
 from livegrad.runtime.cuda.serialised_device_plan import serialise_plan
 from livegrad.runtime.cuda.serialised_launches import SerialisedDevicePlan, SerialisedGraph
 from livegrad.runtime.serialised import SerialisedArray
@@ -67,6 +68,8 @@ class CudaPlan:
         self._values: dict[int, int] = {}
         self._numbers: dict[int, Any] = {}
         self._foreign: dict[int, Any] = {}
+        self._uses_tapes = any(k.uses_tapes for k in serialised.kernels)
+        self._pending_checks = PendingChecks()
         self._tape_bytes = _FIRST_TAPE_BYTES
         self._tapes: DeviceMemory | None = None
         self._scratch = self._make_scratch()
@@ -78,6 +81,8 @@ class CudaPlan:
         self._fill_slots()
         self.segments = self._make_segments()
         self.graphs = [segment for segment in self.segments if isinstance(segment, PlanGraph)]
+        # Tapes may overflow, so that the plan runs again; host steps need the status of the graphs before them.
+        self._can_defer = not self._uses_tapes and not self._has_host_steps
 
     @classmethod
     def from_plan(
@@ -176,22 +181,39 @@ class CudaPlan:
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """Runs the plan on argument leaves, host or device arrays. Returns NumPy arrays."""
         with self._lock:
+            for argument in arguments:
+                if isinstance(argument, DeviceArray):
+                    argument.require_checks()
             for result in self.serialised.results:
                 if result is not None:
                     self._addresses[result.number] = self._staging_memory(result).address
             values = self.start(arguments)
             return [self._download(position, result, values) for position, result in enumerate(self.serialised.results)]
 
-    def run_on_device(self, arguments: Sequence[Any]) -> list[Any]:
-        """Runs the plan without waiting. Returns device arrays, which later runs do not overwrite."""
+    def run_on_device(self, arguments: Sequence[Any], defers_checks: bool = False) -> list[Any]:
+        """Runs the plan without waiting. Returns device arrays, which later runs do not overwrite.
+
+        A failed check raises here, or with `defers_checks`, when a result is read.
+        """
         with self._lock:
+            inherited = self._checks_of(arguments)
             arrays: dict[int, DeviceArray] = {}
             for result in self.serialised.results:
                 if result is not None and (number := result.number) not in arrays:
                     memory = self._results[number].lease()
                     arrays[number] = DeviceArray(result.element.dtype, result.shape, memory)
                     self._addresses[number] = memory.address
-            values = self.start(arguments)
+            if defers_checks and self._can_defer:
+                values = self._start(arguments, defers_checks=True)
+                if self._watched:
+                    run_check = RunCheck(self._status, len(self._status_host), self._error_of)
+                    inherited = (*inherited, run_check)
+                    self._pending_checks.add(run_check)
+            else:
+                values = self.start(arguments)
+            if inherited:
+                for array in arrays.values():
+                    array.checks = inherited
             return [
                 values[self._object_slot(position)] if result is None else arrays[result.number]
                 for position, result in enumerate(self.serialised.results)
@@ -205,7 +227,31 @@ class CudaPlan:
             resolve_location(error, self._source_locations)
             raise
 
-    def _start(self, arguments: Sequence[Any]) -> dict[Any, Any]:
+    def _checks_of(self, arguments: Sequence[Any]) -> tuple[RunCheck, ...]:
+        """The unfinished checks of arguments. Host steps read arguments, so they wait for them."""
+        checks = [one for argument in arguments for one in getattr(argument, "checks", ())]
+        if not checks:
+            return ()
+        if self._has_host_steps:
+            for argument in arguments:
+                if isinstance(argument, DeviceArray):
+                    argument.require_checks()
+        return unfinished(checks)
+
+    def _error_of(self, status: np.ndarray[Any, Any]) -> LivegradError | None:
+        """The first failed check of a run."""
+        checked = (launch for launch in self.serialised.launches if launch.sites)
+        failed = next((launch for launch in checked if status[launch.number] != _CLEAN), None)
+        if failed is None:
+            return None
+        word = int(status[failed.number])
+        site = failed.sites[word & 0xFFFF]
+        element = "" if word >> 16 == _NO_ELEMENT else f", at element {word >> 16}"
+        error = KernelCheckError(f"{site.message}{element}", where=site.origin)
+        resolve_location(error, self._source_locations)
+        return error
+
+    def _start(self, arguments: Sequence[Any], defers_checks: bool = False) -> dict[Any, Any]:
         device()
         values: dict[Any, Any] = {}
         self._foreign.clear()
@@ -216,7 +262,7 @@ class CudaPlan:
             else:
                 self._bind_argument(array, argument)
         self._run_segments(dict(values))
-        while self._watched and self._read_status():
+        while self._watched and not defers_checks and self._read_status():
             # A tape overflowed, so this run is invalid. Run again with tapes of twice the size.
             self._tape_bytes *= 2
             for step in self._steps:
@@ -253,6 +299,8 @@ class CudaPlan:
             memory.upload(np.ascontiguousarray(argument, array.element.dtype))
         if array.shape == () and any(slot.kind == "value" for _, _, slot in self._users.get(array.number, ())):
             # Kernels take the scalar by value.
+            if isinstance(argument, DeviceArray):
+                argument.require_checks()
             value = np.empty((), array.element.dtype)
             download(self._addresses[array.number], value)
             self._set_value(array, value)
@@ -362,16 +410,10 @@ class CudaPlan:
         host = self._status_host
         self._status.download(host)
         overflowed = bool(host[-1] != _CLEAN)
-        failed = None
-        if not overflowed:
-            checked = (launch for launch in self.serialised.launches if launch.sites)
-            failed = next((launch for launch in checked if host[launch.number] != _CLEAN), None)
-        status = _CLEAN if failed is None else int(host[failed.number])
+        failed = None if overflowed else self._error_of(host)
         if np.any(host != _CLEAN) and not (keep and overflowed):
             host.fill(_CLEAN)
             self._status.upload(host)
         if failed is not None:
-            site = failed.sites[status & 0xFFFF]
-            element = "" if status >> 16 == _NO_ELEMENT else f", at element {status >> 16}"
-            raise KernelCheckError(f"{site.message}{element}", where=site.origin)
+            raise failed
         return overflowed
