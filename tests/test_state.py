@@ -57,6 +57,7 @@ PROCESS_WIDE = {
         "lazy.devices._cuda runtime.cuda.device_memory.make_room runtime.cuda.driver._context_numbers "
         "runtime.cuda.driver._start runtime.cuda.driver.reason_for_no_cuda runtime.cuda.libraries.capture._lock "
         "runtime.cuda.libraries.cublas.library runtime.cuda.libraries.cufft.library "
+        "runtime.cuda.libraries.cudnn.library runtime.cuda.libraries.cusolver.library "
         "runtime.cuda.nvrtc.reason_for_no_compiler runtime.opencl._context runtime.opencl.reason_for_no_opencl"
     ),
     "constants that are found when they are first needed": (

@@ -61,7 +61,7 @@ def differentiable_among(nodes: Iterable[Node]) -> set[Node]:
 
 def may_be_differentiated(node: Node) -> bool:
     """Whether a requested gradient may pass through the node."""
-    return bool(differentiable_among([node]))
+    return bool(variables) and bool(differentiable_among([node]))
 
 
 def wants_gradient(node: Node) -> bool:

@@ -13,7 +13,7 @@ from livegrad.live.cuda import step_code
 from livegrad.runtime.compiled_function import FunctionCache
 from livegrad.runtime.cuda import CudaFunction, cuda_function, device_loop, modules, plan_graph, serialised_device_plan
 from livegrad.runtime.cuda import driver as driver_module
-from livegrad.runtime.cuda.libraries import cublas, cufft, cusolver
+from livegrad.runtime.cuda.libraries import cublas, cudnn, cufft, cusolver
 from livegrad.state import Owned
 from tests.runtime.cuda.simulated_driver import COMPILER, SimulatedDriver, compile_source
 
@@ -36,7 +36,7 @@ def simulated(seed: int = 0, size: int = 1 << 30) -> Iterator[SimulatedDriver]:
         (serialised_device_plan, "compile_with_key", compile_source),
     ]
     stand_ins += [(module, "load_compiled", bytes) for module in _LOADERS]
-    stand_ins += [(library, "library", lambda: None) for library in (cublas, cufft, cusolver)]  # they need a GPU
+    stand_ins += [(library, "library", lambda: None) for library in (cublas, cudnn, cufft, cusolver)]  # they need a GPU
     originals = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
     _put_in_place(stand_ins)
     try:

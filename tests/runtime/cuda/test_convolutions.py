@@ -109,8 +109,17 @@ def test_the_kernels_compile_and_take_one_struct_of_slots(architecture, element)
         assert parameters_of(cubin, symbol) == [(0, 8 * len(SLOTS))]
 
 
+LARGE = [  # for cuDNN, where it is installed
+    ((4, 64, 30, 30), (96, 64, 3, 3), {}),
+    ((8, 32, 40, 41), (64, 32, 3, 5), {"padding": ((1, 1), (2, 2)), "strides": (2, 1), "dilation": (1, 2)}),
+    ((16, 64, 1000), (64, 64, 9), {"strides": (2,)}),
+    ((2, 32, 20, 20, 20), (32, 32, 3, 3, 3), {}),
+    ((4, 128, 30, 30), (128, 32, 3, 3), {"groups": 4}),
+]
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize(("image", "kernels", "attributes"), [*CASES, ((4, 64, 30, 30), (96, 64, 3, 3), {})])
+@pytest.mark.parametrize(("image", "kernels", "attributes"), [*CASES, *LARGE])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 def test_a_device_computes_convolutions_and_their_gradients_exactly(image, kernels, attributes, dtype):
     function = convolution(image, kernels, dtype, attributes)

@@ -12,8 +12,9 @@ from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, c64, c128, f32, f64, scalar_of_dtype
-from livegrad.ops.decompositions import cholesky, eigh, eigvalsh
+from livegrad.ops.decompositions import cholesky
 from livegrad.ops.solving import inv, solve, triangular_solve
+from livegrad.ops.spectra import eigh, eigvalsh
 from livegrad.runtime.cuda.cuda_function import CudaFunction
 from livegrad.runtime.cuda.libraries import cusolver
 from livegrad.runtime.cuda.libraries.solver_kernels import SLOTS, source_of

@@ -14,7 +14,7 @@ import numpy as np
 from livegrad.codegen.argument_slots import ArgumentSlot
 from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.codegen.cuda.launch import slot_value
-from livegrad.diagnostics import KernelCheckError, LivegradError
+from livegrad.diagnostics import LivegradError
 from livegrad.ir.line_sites import SourceLocations, resolve_location
 from livegrad.runtime.cpu.compiled_plan import HostCall
 from livegrad.runtime.cuda.device_memory import DeviceArray, DeviceMemory, download, upload
@@ -22,15 +22,13 @@ from livegrad.runtime.cuda.driver import DeviceError, check, device, driver
 from livegrad.runtime.cuda.interrupt import interrupt_address, wait_interruptibly
 from livegrad.runtime.cuda.plan_graph import PlanGraph, PlanLaunch
 from livegrad.runtime.cuda.result_memory import ResultMemory
-from livegrad.runtime.cuda.run_checks import PendingChecks, RunCheck, unfinished
+from livegrad.runtime.cuda.run_checks import CLEAN, PendingChecks, RunCheck, error_in, unfinished_checks
 from livegrad.runtime.cuda.serialised_device_plan import serialise_plan
 from livegrad.runtime.cuda.serialised_launches import SerialisedDevicePlan, SerialisedGraph
 from livegrad.runtime.serialised import SerialisedArray
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan
 from livegrad.schedule.target import Target
 
-_CLEAN = (1 << 64) - 1
-_NO_ELEMENT = (1 << 48) - 1  # in the status word of a failed check of a whole array
 _FIRST_TAPE_BYTES = 2048
 _MAX_TAPE_BYTES = 1 << 34  # all threads together
 
@@ -55,7 +53,7 @@ class CudaPlan:
         self._steps = [PlanLaunch(launch) for launch in serialised.launches]
         self._kernels = [step for step in self._steps if step.kernel is not None]
         self._arena = DeviceMemory(serialised.arena_bytes)
-        self._status_host = np.full(serialised.steps + 1, _CLEAN, np.uint64)  # the last word: tape overflow
+        self._status_host = np.full(serialised.steps + 1, CLEAN, np.uint64)  # the last word: tape overflow
         self._status = DeviceMemory(self._status_host.nbytes)
         self._status.upload(self._status_host)
         self._watched = any(k.sites for k in serialised.launches) or any(k.uses_tapes for k in serialised.kernels)
@@ -181,9 +179,7 @@ class CudaPlan:
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """Runs the plan on argument leaves, host or device arrays. Returns NumPy arrays."""
         with self._lock:
-            for argument in arguments:
-                if isinstance(argument, DeviceArray):
-                    argument.require_checks()
+            unfinished_checks(arguments, wait=True)
             for result in self.serialised.results:
                 if result is not None:
                     self._addresses[result.number] = self._staging_memory(result).address
@@ -196,7 +192,7 @@ class CudaPlan:
         A failed check raises here, or with `defers_checks`, when a result is read.
         """
         with self._lock:
-            inherited = self._checks_of(arguments)
+            inherited = unfinished_checks(arguments, wait=self._has_host_steps)  # host steps read arguments
             arrays: dict[int, DeviceArray] = {}
             for result in self.serialised.results:
                 if result is not None and (number := result.number) not in arrays:
@@ -227,29 +223,8 @@ class CudaPlan:
             resolve_location(error, self._source_locations)
             raise
 
-    def _checks_of(self, arguments: Sequence[Any]) -> tuple[RunCheck, ...]:
-        """The unfinished checks of arguments. Host steps read arguments, so they wait for them."""
-        checks = [one for argument in arguments for one in getattr(argument, "checks", ())]
-        if not checks:
-            return ()
-        if self._has_host_steps:
-            for argument in arguments:
-                if isinstance(argument, DeviceArray):
-                    argument.require_checks()
-        return unfinished(checks)
-
     def _error_of(self, status: np.ndarray[Any, Any]) -> LivegradError | None:
-        """The first failed check of a run."""
-        checked = (launch for launch in self.serialised.launches if launch.sites)
-        failed = next((launch for launch in checked if status[launch.number] != _CLEAN), None)
-        if failed is None:
-            return None
-        word = int(status[failed.number])
-        site = failed.sites[word & 0xFFFF]
-        element = "" if word >> 16 == _NO_ELEMENT else f", at element {word >> 16}"
-        error = KernelCheckError(f"{site.message}{element}", where=site.origin)
-        resolve_location(error, self._source_locations)
-        return error
+        return error_in(status, self.serialised.launches, self._source_locations)
 
     def _start(self, arguments: Sequence[Any], defers_checks: bool = False) -> dict[Any, Any]:
         device()
@@ -409,10 +384,10 @@ class CudaPlan:
         """Raises the first failed check; returns whether a tape overflowed; with `keep`, that stays recorded."""
         host = self._status_host
         self._status.download(host)
-        overflowed = bool(host[-1] != _CLEAN)
+        overflowed = bool(host[-1] != CLEAN)
         failed = None if overflowed else self._error_of(host)
-        if np.any(host != _CLEAN) and not (keep and overflowed):
-            host.fill(_CLEAN)
+        if np.any(host != CLEAN) and not (keep and overflowed):
+            host.fill(CLEAN)
             self._status.upload(host)
         if failed is not None:
             raise failed

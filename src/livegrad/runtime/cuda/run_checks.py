@@ -8,16 +8,20 @@ again at each read.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import LivegradError
-from livegrad.runtime.cuda.device_memory import DeviceMemory
+from livegrad.diagnostics import KernelCheckError, LivegradError
+from livegrad.ir.line_sites import SourceLocations, resolve_location
+from livegrad.runtime.cuda.device_memory import DeviceArray, DeviceMemory
 from livegrad.runtime.cuda.driver import check, device, driver
 from livegrad.runtime.cuda.pinned_memory import PinnedMemory
+from livegrad.runtime.cuda.serialised_launches import SerialisedLaunch, SerialisedLibraryCall
 
+CLEAN = (1 << 64) - 1  # a status word without a failure
+_NO_ELEMENT = (1 << 48) - 1  # in the status word of a failed check of a whole array
 _MAX_PENDING = 16  # runs of a plan
 
 
@@ -68,6 +72,28 @@ class PendingChecks:
                 oldest.require()
 
 
-def unfinished(checks: Iterable[RunCheck]) -> tuple[RunCheck, ...]:
-    """The checks that have not passed, each once."""
+def unfinished_checks(arguments: Sequence[Any], wait: bool) -> tuple[RunCheck, ...]:
+    """The checks of arguments that have not passed, each once. With `wait`, waits for them, and raises a failure."""
+    if wait:
+        for argument in arguments:
+            if isinstance(argument, DeviceArray):
+                argument.require_checks()
+    checks = [one for argument in arguments for one in getattr(argument, "checks", ())]
     return tuple(dict.fromkeys(one for one in checks if one.is_pending or one.error is not None))
+
+
+def error_in(
+    status: np.ndarray[Any, Any],
+    launches: Sequence[SerialisedLaunch | SerialisedLibraryCall],
+    source_locations: SourceLocations,
+) -> LivegradError | None:
+    """The first failed check of a run, from the status words of its steps."""
+    failed = next((launch for launch in launches if launch.sites and status[launch.number] != CLEAN), None)
+    if failed is None:
+        return None
+    word = int(status[failed.number])
+    site = failed.sites[word & 0xFFFF]
+    element = "" if word >> 16 == _NO_ELEMENT else f", at element {word >> 16}"
+    error = KernelCheckError(f"{site.message}{element}", where=site.origin)
+    resolve_location(error, source_locations)
+    return error

@@ -1,4 +1,4 @@
-"""Steps that run as library calls on the device: cuBLAS, cuSOLVER and cuFFT, and launches of hand-written kernels.
+"""Steps that run as library calls on the device: cuBLAS, cuDNN, cuSOLVER, cuFFT, and hand-written kernels.
 
 `serialised_device_plan.py` looks up the call of a step, which is captured into the graph. If a library is missing or
 does not support the step, the host runs it.
@@ -26,6 +26,7 @@ from livegrad.runtime.cuda.libraries.device_linalg import linalg_call
 from livegrad.runtime.cuda.libraries.device_scatter import scatter_call
 from livegrad.runtime.cuda.libraries.device_sorting import search_call, sort_call
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall
+from livegrad.runtime.cuda.libraries.library_convolution import library_convolution
 from livegrad.runtime.cuda.libraries.solver_calls import solver_call
 from livegrad.schedule.plan import HostStep
 
@@ -37,7 +38,7 @@ def _first_of(*choices: Callable[[HostStep], LibraryCall | None]) -> Callable[[H
 
 LIBRARY_CALLS: dict[Op, Callable[[HostStep], LibraryCall | None]] = {
     matmul: matmul_call,
-    convolve: convolution_call,
+    convolve: _first_of(library_convolution, convolution_call),
     scatter_add: scatter_call,
     assign: scatter_call,
     **dict.fromkeys((cholesky, inv, solve, triangular_solve), _first_of(solver_call, linalg_call)),

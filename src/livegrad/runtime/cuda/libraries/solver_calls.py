@@ -22,9 +22,10 @@ from math import prod
 from typing import Any
 
 from livegrad.ir.types import Scalar, Tensor
-from livegrad.ops.decompositions import cholesky, eigh, eigvalsh
+from livegrad.ops.decompositions import cholesky
 from livegrad.ops.movement import permute, sizes
 from livegrad.ops.solving import inv, solve, triangular_solve
+from livegrad.ops.spectra import eigh, eigvalsh
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.libraries import cublas
 from livegrad.runtime.cuda.libraries.cusolver import (
@@ -44,7 +45,7 @@ from livegrad.runtime.cuda.libraries.cusolver import (
     solver,
 )
 from livegrad.runtime.cuda.libraries.library_call import MAX_BLOCKS, LibraryCall, launch_blocks
-from livegrad.runtime.cuda.libraries.solver_kernels import SLOTS, THREADS, TILE, source_of
+from livegrad.runtime.cuda.libraries.solver_kernels import SLOTS, THREADS, TILE, TILED, source_of
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
@@ -101,13 +102,13 @@ class SolverCall:
         assert self._workspace is not None
         return self._workspace.arguments
 
-    def _launch(self, stream: Any, symbol: str, tiles: bool = False, **slots: int) -> None:
+    def _launch(self, stream: Any, symbol: str, **slots: int) -> None:
         """Launches a kernel for squares of all matrices, or for their elements."""
         fixed = slots.pop("blocks", 0)
         values = {"rows": self.size, "columns": self.size, "matrices": self.count} | slots
         if fixed:
             blocks = fixed
-        elif tiles:
+        elif symbol in TILED:
             blocks = values["matrices"] * -(-values["rows"] // TILE) * -(-values["columns"] // TILE)
         else:
             blocks = min(MAX_BLOCKS, -(-values["matrices"] * values["rows"] * values["columns"] // THREADS))
@@ -152,7 +153,7 @@ class CholeskyCall(SolverCall):
         current, work, info = solver.current, self.address("work"), self.address("info")
         current.use(stream)
         each = {"from_matrix": self.matrix, "to_matrix": self.matrix}
-        self._launch(stream, "hermitian", tiles=True, **{"from": operands[0], "to": work}, **each)
+        self._launch(stream, "hermitian", **{"from": operands[0], "to": work}, **each)
         if self.is_batched:
             pointers = self._points(stream, "pointers", work, self.matrix)
             routine = getattr(current.cusolver, f"cusolverDn{self.kind.letter}potrfBatched")
@@ -163,7 +164,7 @@ class CholeskyCall(SolverCall):
                 triangle = self._triangle(work + number * self.matrix * self.itemsize)
                 current.call("cusolverDnXpotrf", *triangle, *self.workspace, pointer(info + 4 * number))
         last = {"from": work, "to": result, "info": info, "status": operands[-1]}
-        self._launch(stream, "lower", tiles=True, **last, **each)
+        self._launch(stream, "lower", **last, **each)
 
 
 class TriangularCall(SolverCall):
@@ -244,11 +245,11 @@ class SystemCall(SolverCall):
         else:
             symbol = "transpose" if self._turns_sides else "copy"
             given = {"from": operands[1], "to": sides, "columns": self.columns}
-            self._launch(stream, symbol, tiles=self._turns_sides, **given, **spread)
+            self._launch(stream, symbol, **given, **spread)
         self._factor_and_solve(stream, sides, side)
         if self._turns_sides:
             back = {"from": sides, "to": result, "rows": self.columns, "columns": self.size}
-            self._launch(stream, "transpose", tiles=True, **back, from_matrix=side, to_matrix=side)
+            self._launch(stream, "transpose", **back, from_matrix=side, to_matrix=side)
         self._launch(stream, "check", info=self.address("info"), status=operands[-1], rows=1, columns=1)
 
     def _factor_and_solve(self, stream: Any, sides: int, side: int) -> None:
@@ -298,7 +299,7 @@ class EigenvalueCall(SolverCall):
         current, work, info = solver.current, self.address("work"), self.address("info")
         current.use(stream)
         each = {"from_matrix": self.matrix, "to_matrix": self.matrix}
-        self._launch(stream, "hermitian", tiles=True, **{"from": operands[0], "to": work}, **each)
+        self._launch(stream, "hermitian", **{"from": operands[0], "to": work}, **each)
         more = (*self.workspace, pointer(info), ctypes.c_int64(self.count))
         current.call("cusolverDnXsyevBatched", *self._problem(result), *more)
         if self.has_vectors:
@@ -321,12 +322,14 @@ def solver_call(step: HostStep) -> LibraryCall | None:
         return None
     size, counts = shapes[0][-1], tuple(prod(shape[:-2]) for shape in shapes)
     if node.op in (eigh, eigvalsh):
-        return EigenvalueCall(first.element, *counts, size, node.op is eigh) if size <= _LARGEST_EIGENPROBLEM else None
+        return (
+            EigenvalueCall(first.element, counts[0], size, node.op is eigh) if size <= _LARGEST_EIGENPROBLEM else None
+        )
     if not isinstance(result, Buffer):
         return None
     if node.op is cholesky:
         is_suited = size <= _LARGEST_IN_BATCH or counts[0] <= _MOST_SINGLE
-        return CholeskyCall("cholesky", first.element, *counts, size) if is_suited else None
+        return CholeskyCall("cholesky", first.element, counts[0], size) if is_suited else None
     count = prod(result.shape[:-2])
     if any(each not in (1, count) for each in counts):
         return None

@@ -10,6 +10,7 @@ from livegrad.ir.types import Scalar
 
 SLOTS = ("from", "to", "info", "status", "rows", "columns", "from_matrix", "to_matrix", "matrices")
 TILE, THREADS = 32, 256
+TILED = frozenset({"transpose", "hermitian", "lower"})  # kernels whose blocks take squares of a matrix
 
 _REAL = """\
 typedef real number;
