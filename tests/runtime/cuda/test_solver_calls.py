@@ -127,7 +127,7 @@ def test_the_kernels_compile_and_take_one_struct_of_slots(architecture, element)
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("size", "columns", "batches"), [
-    (1, 1, ((), ())), (33, 1, ((), ())), (300, 7, ((), ())), (40, 3, ((5,), (5,))), (700, 2, ((2,), (2,))),
+    (1, 1, ((), ())), (33, 1, ((), ())), (300, 7, ((), ())), (40, 3, ((5,), (5,))), (700, 2, ((), ())),
 ])  # fmt: skip
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("name", OPS)

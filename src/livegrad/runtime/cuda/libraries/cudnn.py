@@ -7,6 +7,7 @@ skipped, so that results are those of float32 products and sums, and the same bi
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -45,7 +46,7 @@ _DATA = {f32: 0, f64: 1}
 # By kind: the operation, its attributes for the scales and the convolution, and those of (image, kernels, result).
 _OPERATIONS_OF: dict[str, tuple[int, tuple[int, int, int], tuple[int, int, int]]] = {
     "forward": (10, (700, 701, 702), (704, 703, 705)),
-    "kernel gradient": (11, (712, 713, 714), (716, 715, 717)),
+    "kernel gradient": (11, (712, 713, 714), (716, 717, 715)),
 }
 
 
@@ -78,7 +79,9 @@ class _Descriptor:
 
     def __init__(self, kind: int) -> None:
         self.handle = ctypes.c_void_p()
-        _require(_cudnn().cudnnBackendCreateDescriptor(kind, ctypes.byref(self.handle)), "cudnnBackendCreateDescriptor")
+        cudnn = _cudnn()
+        _require(cudnn.cudnnBackendCreateDescriptor(kind, ctypes.byref(self.handle)), "cudnnBackendCreateDescriptor")
+        weakref.finalize(self, cudnn.cudnnBackendDestroyDescriptor, self.handle).atexit = False
 
     def set(self, name: int, kind: int, *values: Any) -> None:
         array = (_C_TYPES[kind] * len(values))(*values)
@@ -95,11 +98,6 @@ class _Descriptor:
     def finalise(self) -> _Descriptor:
         _require(_cudnn().cudnnBackendFinalize(self.handle), "cudnnBackendFinalize")
         return self
-
-    def __del__(self) -> None:
-        cudnn = library()
-        if cudnn is not None and self.handle:
-            cudnn.cudnnBackendDestroyDescriptor(self.handle)
 
 
 class ConvolutionPlan:
@@ -194,12 +192,9 @@ def _tensor(name: int, shape: Sequence[int], problem: Problem) -> _Descriptor:
 def _configurations(operations: _Descriptor, mode: int) -> list[_Descriptor]:
     """The configurations that cuDNN's heuristics propose, best first."""
     heuristics = _Descriptor(_HEURISTICS)
-    heuristics.set(200, _DESCRIPTOR, operations.handle)
-    heuristics.set(201, _HEURISTICS_MODE, mode)
-    try:
-        heuristics.finalise()
-    except Unsupported:
-        return []
+    heuristics.set(200, _HEURISTICS_MODE, mode)
+    heuristics.set(201, _DESCRIPTOR, operations.handle)
+    heuristics.finalise()
     found = [_Descriptor(_CONFIGURATION) for _ in range(_MAX_CONFIGURATIONS)]
     handles = heuristics.get(202, _DESCRIPTOR, len(found), [one.handle for one in found])
     return found[: len(handles)]

@@ -25,6 +25,8 @@ from livegrad.schedule.plan import Buffer, HostStep
 
 # Multiplications and additions. A smaller convolution is over before cuDNN has been called.
 _LEAST_OPERATIONS = 5e8
+# Products of an element. With 576, our kernel takes 0.36 ms and cuDNN 0.43; with 2,304, 2.7 and 1.8.
+_LEAST_INNER = 1024
 _ALIGNMENT = 16
 
 _SWAP = """\
@@ -129,7 +131,7 @@ def _problem_of(node: Node) -> Problem | None:
         return _problem(
             "kernel gradient", image.type.element, sizes(source), sizes(cotangents), result, dilation, strides
         )
-    if permute in (image.op, kernels.op):
+    if permute in (image.op, kernels.op) or prod(sizes(kernels)[1:]) < _LEAST_INNER:
         return None
     return _problem("forward", image.type.element, sizes(image), sizes(kernels), sizes(node), strides, dilation)
 
