@@ -128,19 +128,3 @@ def test_a_device_computes_convolutions_and_their_gradients_exactly(image, kerne
     if dtype != "int32":
         shape = function.results[0].type.shape  # type: ignore[attr-defined]
         check_on_the_device(lg.vjp(function), *[numbers(one, dtype) for one in (image, kernels, shape)])
-
-
-@pytest.mark.gpu
-def test_large_convolutions_have_the_precision_of_float32():
-    """Neither tensor cores nor transforms of tiles, whose errors are ten times as large or more."""
-    image, kernels = (16, 256, 30, 30), (256, 256, 3, 3)
-    function = convolution(image, kernels, "float32", {})
-    shape, random = function.results[0].type.shape, np.random.default_rng(0)  # type: ignore[attr-defined]
-    arguments = [random.normal(size=one).astype("float32") for one in (image, kernels, shape)]
-    wide = [one.astype("float64") for one in arguments]
-    for derive, given in ((lambda f: f, 2), (lg.vjp, 3)):
-        actual = CudaFunction(derive(function))(*arguments[:given])
-        expected = CudaFunction(derive(convolution(image, kernels, "float64", {})))(*wide[:given])
-        for one, other in zip(_listed(actual), _listed(expected), strict=True):
-            error = np.sqrt(np.mean((one - other) ** 2) / np.mean(other**2))
-            assert error < 2e-6, error

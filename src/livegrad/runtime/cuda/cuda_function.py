@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.compiler import Compilation, lower
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.ir.node import Function, Node
+from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, Type
 from livegrad.runtime.compiled_function import CompiledFunction, FunctionCache
 from livegrad.runtime.cpu import run_function as run_on_cpu
 from livegrad.runtime.cuda.device_memory import DeviceArray
 from livegrad.runtime.cuda.device_plan import CudaPlan
 from livegrad.runtime.cuda.driver import device
-from livegrad.runtime.cuda.libraries.library_convolution import reads_swapped
 from livegrad.runtime.cuda.serialised_device_plan import decode, encode, serialised_plan_key
 from livegrad.runtime.object_cache import default_cache
 from livegrad.state import Owned
-
-
-def _reads_permuted(node: Node, operand: Node) -> bool:
-    """Whether a library that is installed here reads a permuted operand without a copy."""
-    reads = CUDA.reads_permuted
-    return (reads is not None and reads(node, operand)) or reads_swapped(node, operand)
 
 
 class CudaFunction(CompiledFunction[CudaPlan]):
@@ -36,7 +28,7 @@ class CudaFunction(CompiledFunction[CudaPlan]):
     according to IEEE 754; everything else is the same.
     """
 
-    target = replace(CUDA, reads_permuted=_reads_permuted)
+    target = CUDA
 
     def __init__(self, function: Function, ieee: bool = False) -> None:
         super().__init__(function)

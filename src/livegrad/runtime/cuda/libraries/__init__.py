@@ -26,7 +26,7 @@ from livegrad.runtime.cuda.libraries.device_linalg import linalg_call
 from livegrad.runtime.cuda.libraries.device_scatter import scatter_call
 from livegrad.runtime.cuda.libraries.device_sorting import search_call, sort_call
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall
-from livegrad.runtime.cuda.libraries.library_convolution import library_convolution
+from livegrad.runtime.cuda.libraries.library_convolution import library_convolution_call
 from livegrad.runtime.cuda.libraries.solver_calls import solver_call
 from livegrad.schedule.plan import HostStep
 
@@ -38,7 +38,7 @@ def _first_of(*choices: Callable[[HostStep], LibraryCall | None]) -> Callable[[H
 
 LIBRARY_CALLS: dict[Op, Callable[[HostStep], LibraryCall | None]] = {
     matmul: matmul_call,
-    convolve: _first_of(library_convolution, convolution_call),
+    convolve: _first_of(library_convolution_call, convolution_call),
     scatter_add: scatter_call,
     assign: scatter_call,
     **dict.fromkeys((cholesky, inv, solve, triangular_solve), _first_of(solver_call, linalg_call)),
