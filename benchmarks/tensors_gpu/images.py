@@ -189,6 +189,11 @@ def fno(xp: Any, s: Sizes, parameters: Tree, x: Any) -> Tree:
     return xp.value_and_grad(loss)(parameters)
 
 
+# Where a sum before a relu is nearly zero, rounding decides its sign, and with it the gradients of a channel. Against
+# float64, 1 of 64 sums of the small block's gradient changes in JAX (by 1.4 %, of the kernels' gradient 0.9 % of the
+# elements), none in livegrad (2e-5 at most) or in PyTorch (4e-5).
+FLIPPED = 0.02
+
 PICTURES = "{batch} × {channels} × {side} × {side}"
 SMALL = Sizes(batch=2, channels=8, side=8)
 
@@ -208,7 +213,8 @@ PROGRAMS = [
 ]  # fmt: skip
 MODELS = [
     Program("resnet_block", f"ResNet block with gradients, {PICTURES}",
-            image_sizes((8, 64, 28), (32, 64, 56), (64, 256, 28)), SMALL, resnet_inputs, resnet_block),
+            image_sizes((8, 64, 28), (32, 64, 56), (64, 256, 28)), SMALL, resnet_inputs, resnet_block,
+            differing=FLIPPED),
     Program("unet_block", f"U-Net block with gradients, {PICTURES}",
             image_sizes((4, 32, 32), (16, 64, 64), (32, 128, 64)), SMALL, unet_inputs, unet_block),
     Program("diffusion", f"training step of a diffusion model with AdamW, {PICTURES}",
