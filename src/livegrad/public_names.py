@@ -43,6 +43,7 @@ _LIVE = {
     "livegrad.live.graph.sources": "ExternalBuffer",
     "livegrad.live.history": "Gesture History HistoryEntry",
     "livegrad.live.parameters": "PinParameter",
+    "livegrad.live.presets": "Presets",
     "livegrad.live.profile": "chrome_trace",
     "livegrad.live.recording": "Difference record Recording Replay replay",
     "livegrad.live.update.diff_plans": "Level",

@@ -1,4 +1,5 @@
 // The messages between the page and the engine thread, as src/livegrad/tools/studio writes and reads them.
+import type { TuningState } from "./tuning.svelte.ts";
 import type { ViewportShader } from "./viewport/index.ts";
 
 export type PinReference = [block: string, pin: string];
@@ -76,6 +77,7 @@ export interface ClockState {
   playing: boolean;
   time: number;
   rate: number;
+  speed: number; // seconds of its time in a second
 }
 
 export interface Frame extends ClockState {
@@ -98,6 +100,7 @@ export interface History {
 export interface Part {
   block: string;
   shader: ViewportShader | null;
+  parameters: string[]; // whose slope the surface can show
   problem: Problem | null;
 }
 
@@ -167,6 +170,7 @@ export type ServerMessage =
       reason?: string;
       history?: History;
       part?: Part;
+      tuning?: TuningState;
       steepness?: number; // the bound of the gradient of the part, for its present numbers
     }
   | PlotMessage

@@ -12,6 +12,7 @@ import type { Untrusted } from "./editing/actions.ts";
 import type { EditOperation, Fits, Flash, View } from "./shown.ts";
 import { kindsOf } from "./views/kinds.ts";
 import { ViewStore } from "./views/store.svelte.ts";
+import { Tuning } from "./tuning.svelte.ts";
 
 const LEVELS: Permission[] = ["view", "tune", "edit", "code"];
 const SUBSCRIBE_DELAY = 60;
@@ -53,12 +54,14 @@ export class Studio implements Receiver {
   showsMinimap = $state(true);
   focus: { block: string; count: number } | null = $state.raw(null); // asks the canvas to show a block
   showsTimes = $state(false);
+  showsTime = $state(false); // the time line
   part: Part | null = $state.raw(null);
   steepness = $state(0); // 0: that of the shader
   showsPart = $state(true);
   readonly views = new SvelteMap<string, View>();
   readonly shows = new ViewStore(); // what has arrived for views
   readonly visible = new SvelteSet<string>(); // blocks on the screen
+  readonly tuning = new Tuning((message) => this.socket.send(message), (message) => this.request(message));
 
   private readonly socket: Connection;
   private readonly held = new Map<string, number>(); // pins that are being turned here; the server's values come late
@@ -143,7 +146,7 @@ export class Studio implements Receiver {
         this.shows.take(message);
         break;
       case "clock":
-        if (this.frame) this.frame = { ...this.frame, playing: message.playing, time: message.time, rate: message.rate };
+        if (this.frame) this.frame = { ...this.frame, playing: message.playing, time: message.time, rate: message.rate, speed: message.speed };
         break;
       case "busy":
         this.busy = message.seconds;
@@ -178,6 +181,7 @@ export class Studio implements Receiver {
     this.reason = "";
     this.part = null;
     this.steepness = 0;
+    this.tuning.clear();
   }
 
   private takeSnapshot(message: Extract<ServerMessage, { type: "snapshot" }>): void {
@@ -217,6 +221,7 @@ export class Studio implements Receiver {
     if (message.history !== undefined) this.history = message.history;
     if (message.part !== undefined) this.part = message.part;
     if (message.steepness !== undefined) this.steepness = message.steepness;
+    if (message.tuning !== undefined) this.tuning.take(message.tuning);
     this.socket.send({ type: "ack" });
   }
 
@@ -422,6 +427,11 @@ export class Studio implements Receiver {
     this.socket.send({ type: "stop" });
   }
 
+  /** Asks for a shader that can show how far a parameter moves the surface. */
+  showSlopeOnSurface(parameter: string): void {
+    void this.request({ type: "heat", parameter });
+  }
+
   travel(direction: "undo" | "redo"): void {
     void this.request({ type: direction });
   }
@@ -461,7 +471,7 @@ export class Studio implements Receiver {
     }
   }
 
-  clock(change: { playing?: boolean; step?: true; rate?: number }): void {
+  clock(change: { playing?: boolean; step?: true; rate?: number; speed?: number; seek?: number }): void {
     this.socket.send({ type: "clock", ...change });
   }
 

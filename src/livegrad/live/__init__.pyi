@@ -70,6 +70,9 @@ from livegrad.live.history import (
 from livegrad.live.parameters import (
     PinParameter,
 )
+from livegrad.live.presets import (
+    Presets,
+)
 from livegrad.live.profile import (
     chrome_trace,
 )
@@ -123,6 +126,7 @@ __all__ = [
     "History",
     "HistoryEntry",
     "PinParameter",
+    "Presets",
     "chrome_trace",
     "Difference",
     "record",

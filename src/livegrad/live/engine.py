@@ -28,6 +28,7 @@ from livegrad.live.graph.journal import (
 from livegrad.live.history import History
 from livegrad.live.output_reader import OutputReader
 from livegrad.live.poll_watches import poll_watches, report_watch_errors
+from livegrad.live.presets import Presets
 from livegrad.live.runtime import Runtime
 from livegrad.live.update.apply import Applier
 from livegrad.live.update.background import BackgroundCompiler
@@ -97,6 +98,7 @@ class Engine(EngineEdits):
         if compile == "background":
             self._applier.background = BackgroundCompiler(self._applier.plan_ahead)
         self.history = self._journal.history = History(self)
+        self.presets = Presets(self)
         renew_lock_after_fork(self._runtime, "lock", RLock)
         renew_lock_after_fork(self._runtime, "gate", Lock)
         renew_lock_after_fork(self._journal, "lock", RLock)

@@ -47,7 +47,8 @@ def shader_of(page: TestPage) -> dict[str, Any]:
 
 
 def test_the_page_makes_room_for_the_shader_that_follows(page):
-    assert page.snapshot["part"] == {"block": page.id("distance"), "shader": None, "problem": None}
+    described = {"block": page.id("distance"), "parameters": ["period", "radius"], "shader": None, "problem": None}
+    assert page.snapshot["part"] == described
     assert shader_of(page)["text"] == str(viewport_shader(waves()))
 
 

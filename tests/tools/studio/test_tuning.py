@@ -194,3 +194,141 @@ def test_slopes_reach_through_frames():
         choose(page, "grow", frames=3)
         page.wait(lambda: page.tuning["value"] == pytest.approx(8.0))
         assert slope(page, "grow", "rate") == pytest.approx(12.0)  # rate³
+
+
+# --- surfaces -------------------------------------------------------------------------------------------------------
+
+
+def ball() -> lg.Part:
+    radius = lg.shapes.Parameter("radius", 0.6, lg.Control(0.2, 1.0))
+    return lg.shapes.sphere(radius).part(((-1.2, -1.2, -1.2), (1.2, 1.2, 1.2)), "ball")
+
+
+def test_a_point_of_a_surface_shows_how_far_sliders_move_it():
+    with lg.studio(ball(), open_browser=False) as studio, TestPage(studio) as page:
+        assert page.ask({"type": "target", "of": {"point": [0.0, 0.6, 0.0]}})["type"] == "done"
+        page.wait(lambda: page.tuning.get("slopes"))
+        assert page.tuning["slopes"] == {f"{page.id('distance')}.radius": pytest.approx(1.0)}
+        assert page.tuning["target"]["label"] == "surface at (0, 0.6, 0)"
+        answer = page.ask({"type": "fit", "do": "start"})
+        assert answer["error"]["message"] == "only an output can be fitted"
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"), [([0.0, 0.9, 0.0], 0.9), ([0.3, 0.3, 0.3], 0.27**0.5), ([0.0, 5.0, 0.0], 1.0)]
+)
+def test_a_pulled_surface_goes_through_the_point_as_far_as_its_range_allows(to, expected):
+    with lg.studio(ball(), open_browser=False) as studio, TestPage(studio) as page:
+        page.ask({"type": "target", "of": {"point": [0.0, 0.6, 0.0]}})
+        page.ask({"type": "pull", "do": "begin"})
+        page.send({"type": "pull", "do": "move", "to": to})
+        page.ask({"type": "pull", "do": "commit"})
+        page.wait(lambda: page.input("distance", "radius")["value"] == pytest.approx(expected, abs=1e-5))
+        page.wait(lambda: page.tuning["target"]["point"] == to and not page.tuning["pulling"])
+        assert page.ask({"type": "undo"})["label"] == "pull surface at (0, 0.6, 0)"
+
+
+def test_a_surface_is_pulled_through_blocks_that_compute_its_parameters():
+    with lg.studio(ball(), open_browser=False) as studio, TestPage(studio) as page:
+        session = studio._engine_thread.session
+        assert session is not None
+        engine = session.engine
+        source = engine.add(lg.block(lambda size=0.3: size * size + 0.51, name="source"))
+        engine.connect(source, engine.graph.blocks["distance"]["radius"])
+        page.wait(lambda: page.input("distance", "radius")["source"] == "edge")
+        engine.settle()
+        page.ask({"type": "target", "of": {"point": [0.0, 0.6, 0.0]}})
+        page.wait(lambda: page.tuning.get("slopes"))
+        assert page.tuning["slopes"] == {f"{page.id('source')}.size": pytest.approx(0.6, rel=1e-5)}
+        page.ask({"type": "pull", "do": "begin"})
+        page.send({"type": "pull", "do": "move", "to": [0.0, 0.0, 0.76]})
+        page.ask({"type": "pull", "do": "commit"})
+        page.wait(lambda: page.input("source", "size")["value"] == pytest.approx(0.5, abs=1e-4))
+
+
+def test_the_shader_shows_the_slope_that_a_page_asks_for():
+    with lg.studio(ball(), open_browser=False) as studio, TestPage(studio) as page:
+        page.wait(lambda: page.part and page.part["shader"])
+        assert (page.part["parameters"], page.part["shader"]["slopes"]) == (["radius"], [])
+        page.ask({"type": "heat", "parameter": "radius"})
+        page.wait(lambda: page.part["shader"]["slopes"] == ["radius"])
+        assert page.ask({"type": "heat", "parameter": "nothing"})["error"]["expected"] == "radius"
+
+
+# --- presets, comparison, animation ---------------------------------------------------------------------------------
+
+
+def gain(page: TestPage) -> Any:
+    return page.input("picture", "gain")["value"]
+
+
+def set_gain(page: TestPage, value: float) -> None:
+    page.edit({"op": "set", "pin": [page.id("picture"), "gain"], "value": value})
+    page.wait(lambda: gain(page) == value)
+
+
+def test_presets_are_saved_applied_and_undone(page, engine):
+    page.ask({"type": "preset", "do": "save", "name": "start"})
+    page.wait(lambda: page.tuning.get("presets") == ["start"])
+    set_gain(page, 3.0)
+    page.ask({"type": "preset", "do": "apply", "name": "start"})
+    page.wait(lambda: gain(page) == 1.5)
+    assert page.ask({"type": "undo"})["label"] == "preset start"
+    page.wait(lambda: gain(page) == 3.0)
+    page.ask({"type": "preset", "do": "remove", "name": "start"})
+    page.wait(lambda: page.tuning["presets"] == [])
+    page.ask({"type": "undo"})
+    page.wait(lambda: page.tuning["presets"] == ["start"])
+    assert page.ask({"type": "preset", "do": "apply", "name": "x"})["error"]["message"] == "there is no such preset"
+
+
+def test_two_settings_are_compared(page, engine):
+    page.ask({"type": "compare", "slot": "B"})
+    set_gain(page, 3.0)
+    page.ask({"type": "compare", "slot": "A"})
+    page.wait(lambda: gain(page) == 1.5 and page.tuning["compared"] == "A")
+    set_gain(page, 0.5)
+    page.ask({"type": "compare", "slot": "B"})
+    page.wait(lambda: gain(page) == 3.0)
+    page.ask({"type": "compare", "slot": "A"})
+    page.wait(lambda: gain(page) == 0.5)
+    assert page.ask({"type": "undo"})["label"] == "compare A"
+    page.ask({"type": "compare", "slot": None})
+    page.wait(lambda: page.tuning["compared"] is None)
+    assert page.ask({"type": "compare", "slot": "C"})["type"] == "rejected"
+
+
+def test_an_animated_number_follows_the_clock_and_fills_no_history(page, engine):
+    animation = {"shape": "ramp", "low": 1.0, "high": 3.0, "period": 2.0}
+    page.ask({"type": "animate", "pin": [page.id("picture"), "gain"], "animation": animation})
+    page.wait(lambda: page.tuning.get("animations"))
+    assert page.tuning["animations"] == {f"{page.id('picture')}.gain": animation}
+    for time, expected in ((0.5, 1.5), (1.0, 2.0), (2.5, 1.5)):
+        page.ask({"type": "clock", "seek": time})
+        page.wait(lambda expected=expected: gain(page) == pytest.approx(expected))
+    page.ask({"type": "clock", "speed": 6.0})
+    page.ask({"type": "clock", "step": True})  # a tenth of a second
+    page.wait(lambda: gain(page) == pytest.approx(1.6))
+    engine.step()
+    page.ask({"type": "animate", "pin": [page.id("picture"), "gain"], "animation": None})
+    page.wait(lambda: page.tuning["animations"] == {})
+    page.ask({"type": "clock", "seek": 0.1})
+    page.wait(lambda: page.frame["time"] == pytest.approx(0.1))
+    assert gain(page) == pytest.approx(1.6)
+    assert engine.history.entries == ()
+
+
+def torus(p: lg.vec3, major: lg.f32 = 0.7, minor: Annotated[lg.f32, lg.Control(0.05, 0.4)] = 0.2) -> Any:  # type: ignore[assignment]
+    across = lg.sqrt(p.x * p.x + p.y * p.y) - major
+    return lg.sqrt(across * across + p.z * p.z) - minor
+
+
+def test_a_function_of_a_position_is_a_part_whose_arguments_are_sliders():
+    with lg.studio(torus, open_browser=False) as studio, TestPage(studio) as page:
+        assert page.snapshot["part"]["parameters"] == ["major", "minor"]
+        assert page.input("distance", "minor")["control"]["high"] == 0.4
+        page.ask({"type": "target", "of": {"point": [0.9, 0.0, 0.0]}})
+        page.wait(lambda: page.tuning.get("slopes"))
+        assert page.tuning["slopes"] == {
+            f"{page.id('distance')}.{name}": pytest.approx(1.0, abs=1e-5) for name in ("major", "minor")
+        }

@@ -34,6 +34,9 @@ MESSAGES = [
     {"type": "fit", "do": "pause"},
     {"type": "fit", "do": "continue"},
     {"type": "fit", "do": "stop"},
+    {"type": "compare", "slot": "A"},
+    {"type": "animate", "pin": ["double", "x"], "animation": None},
+    {"type": "clock", "seek": 1.0},
 ]
 
 
@@ -57,6 +60,16 @@ def test_tuning_needs_the_permission_to_tune(engine, permission):
     assert permission != "view" or engine.history.next_undo != "pull double.result"
 
 
+def test_presets_need_the_permission_to_edit_and_their_values_that_to_tune(engine):
+    engine.presets.save("start")
+    for permission in ("view", "tune", "edit"):
+        with lg.studio(engine, open_browser=False, permission=permission) as studio, TestPage(studio) as page:
+            for do, is_allowed in (("apply", permission != "view"), ("save", permission == "edit")):
+                answer = page.ask({"type": "preset", "do": do, "name": "start"})
+                assert (answer["type"] == "done") is is_allowed
+    assert list(engine.presets) == ["start"]
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -75,6 +88,15 @@ def test_tuning_needs_the_permission_to_tune(engine, permission):
         {"type": "fit"},
         {"type": "fit", "do": "start"},
         {"type": "fit", "do": "continue"},
+        {"type": "heat", "parameter": "radius"},
+        {"type": "preset", "do": "save"},
+        {"type": "preset", "do": "save", "name": ""},
+        {"type": "preset", "do": "save", "name": "x" * 1000},
+        {"type": "preset", "do": "explode", "name": "x"},
+        {"type": "compare", "slot": []},
+        {"type": "animate", "pin": ["double", "x"], "animation": {}},
+        {"type": "animate", "pin": ["double", "x"], "animation": {"shape": "wave", "low": 0, "high": 1, "period": 0}},
+        {"type": "animate", "pin": ["double", "x"], "animation": {"shape": [], "low": 0, "high": 1, "period": 1}},
     ],
 )
 def test_a_wrong_message_is_rejected(studio, engine, message):

@@ -11,7 +11,7 @@ from typing import Any
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin, file_error
 from livegrad.live.documents.readable_values import from_readable
 from livegrad.live.documents.save import FORMAT
-from livegrad.live.documents.tables import Table, function_line, graph_lines
+from livegrad.live.documents.tables import Table, function_line, graph_lines, parse_pin
 from livegrad.live.engine import EXECUTORS, Engine
 from livegrad.live.graph.control import Control
 from livegrad.live.recording.rebuild import BlockReader, Line
@@ -95,6 +95,9 @@ class Document:
             described = graph_lines(self._tables["blocks"])
             reader.fill(engine.graph, described)
             set_appearance(reader, described)
+            for name, values in self._tables.get("presets", {}).items():
+                preset = {reader.blocks[path][pin]: from_readable(value) for path, pin, value in _preset_values(values)}
+                engine.presets.restore(name, preset)
             for feature, value in self._tables.get("features", {}).items():
                 engine.set_feature(feature, from_readable(value))
         except LivegradError:
@@ -145,6 +148,10 @@ def load_document(path: str | os.PathLike[str]) -> Document:
 def read_functions(tables: Table) -> dict[str, str]:
     """The source of the functions of a document, by name."""
     return {name: _source_of(table) for name, table in tables.get("functions", {}).items()}
+
+
+def _preset_values(table: Table) -> list[tuple[str, str, Any]]:
+    return [(*parse_pin(text), value) for text, value in table.items()]  # type: ignore[misc]
 
 
 def _source_of(table: Table) -> str:

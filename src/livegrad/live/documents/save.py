@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.live.documents.readable_values import to_readable
-from livegrad.live.documents.tables import Table, escape, function_table, graph_tables
+from livegrad.live.documents.tables import Table, escape, function_table, graph_tables, pin_text
 from livegrad.live.documents.toml_text import toml_text
 from livegrad.live.graph.block import Block, Pin
 from livegrad.live.graph.block_graph import Graph
@@ -18,6 +18,7 @@ from livegrad.live.graph.control import control_table
 from livegrad.live.graph.edges import Source
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import Binding
+from livegrad.live.presets import is_in_graph
 from livegrad.live.recording.describe import Describer, Line, is_among
 from livegrad.live.recording.exact_values import NotRecordable, encode_value
 from livegrad.live.recording.function_text import FunctionWriter
@@ -42,7 +43,9 @@ def save_engine(engine: Engine, path: str | os.PathLike[str]) -> None:
 def engine_tables(engine: Engine) -> Table:
     """The document of an engine as tables."""
     functions: list[Line] = []
-    described = PathDescriber(functions.append).inside(engine.graph)
+    describer = PathDescriber(functions.append)
+    described = describer.inside(engine.graph)
+    presets = _preset_tables(engine, describer)
     features = {str(feature): to_readable(encode_value(value)) for feature, value in engine.features.items()}
     return {
         "livegrad": FORMAT,
@@ -50,9 +53,21 @@ def engine_tables(engine: Engine) -> Table:
         "backend": engine.executor.name,
         "reuse_memory": engine.reuse_memory,
         **({"features": features} if features else {}),
+        **({"presets": presets} if presets else {}),
         "blocks": graph_tables(described),
         "functions": {str(line["function"]): function_table(line) for line in functions},
     }
+
+
+def _preset_tables(engine: Engine, describer: Describer) -> Table:
+    """The values of the presets, by name and pin. Those of removed blocks are left out."""
+    tables: Table = {}
+    for name, values in engine.presets.saved.items():
+        present = {pin: value for pin, value in values.items() if is_in_graph(engine.graph, pin)}
+        tables[name] = {
+            pin_text(describer.pin(pin)): to_readable(encode_value(value)) for pin, value in present.items()
+        }
+    return tables
 
 
 class _NamedFunctions(FunctionWriter):

@@ -331,6 +331,37 @@ class NewFeature(Change):
         engine._set_feature(self.feature, self.after)
 
 
+@dataclass(eq=False)
+class NewPreset(Change):
+    """Other values of a preset; None: there is no such preset."""
+
+    name: str
+    before: dict[Pin, Any] | None
+    after: dict[Pin, Any] | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{'remove' if self.after is None else 'save'} preset {self.name}"
+
+    @property
+    def size(self) -> int:
+        values = (value for preset in (self.before, self.after) if preset is not None for value in preset.values())
+        return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+
+    @property
+    def is_empty(self) -> bool:
+        return self.before is self.after
+
+    def finish(self, engine: Engine) -> None:
+        self.after = engine.presets.saved.get(self.name)
+
+    def undo(self, engine: Engine) -> None:
+        engine.presets.restore(self.name, self.before)
+
+    def redo(self, engine: Engine) -> None:
+        engine.presets.restore(self.name, self.after)
+
+
 def begin_change(edit: str, graph: Any, arguments: tuple[Any, ...], engine: Engine) -> Change | None:
     """The change that an edit is about to make; None if it cannot be undone, or has invalid arguments."""
     subject = arguments[-1] if edit == "connect" else arguments[0]
@@ -357,4 +388,6 @@ def begin_change(edit: str, graph: Any, arguments: tuple[Any, ...], engine: Engi
             return Look(subject, "control", subject.own_control)
         case "feature", _:
             return NewFeature(subject, engine.features.get(subject))
+        case "preset", str():
+            return NewPreset(subject, engine.presets.saved.get(subject))
     return None

@@ -139,7 +139,7 @@ class Recording:
 
     def after_edit(self, edit: str, graph: Graph | None, arguments: tuple[Any, ...], before: Any) -> None:
         """Writes a completed edit."""
-        if edit in ("move", "control"):
+        if edit in ("move", "control", "preset"):
             return  # computation ignores it
         self._note_interruption()
         line: Line = {"edit": edit}

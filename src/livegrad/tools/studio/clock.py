@@ -8,6 +8,7 @@ from time import perf_counter
 
 RATE = 60.0  # frames a second
 _MAX_RATE = 1000.0
+_LATEST = 1e6  # seconds
 
 
 class Clock:
@@ -22,6 +23,7 @@ class Clock:
     def __init__(self, rate: float = RATE, now: Callable[[], float] = perf_counter) -> None:
         self.rate, self.time, self.is_playing = rate, 0.0, False
         self._now, self._due = now, 0.0
+        self.speed = 1.0  # seconds of its time in a second
         self._steps = 0  # frames that were asked for while it pauses
 
     def play(self, is_playing: bool) -> None:
@@ -38,6 +40,16 @@ class Clock:
         """Sets the time to zero."""
         self.time = 0.0
 
+    def seek(self, time: float) -> None:
+        """Goes to a time, which later frames continue from."""
+        if math.isfinite(time):
+            self.time = min(max(time, 0.0), _LATEST)
+
+    def set_speed(self, speed: float) -> None:
+        """Sets how fast its time passes."""
+        if math.isfinite(speed):
+            self.speed = min(max(speed, 0.01), 100.0)
+
     def set_rate(self, rate: float) -> None:
         """Sets the number of frames a second."""
         if math.isfinite(rate):
@@ -47,9 +59,9 @@ class Clock:
         """The state of the clock, as JSON.
 
         >>> Clock().describe()
-        {'playing': False, 'time': 0.0, 'rate': 60.0}
+        {'playing': False, 'time': 0.0, 'rate': 60.0, 'speed': 1.0}
         """
-        return {"playing": self.is_playing, "time": self.time, "rate": self.rate}
+        return {"playing": self.is_playing, "time": self.time, "rate": self.rate, "speed": self.speed}
 
     def seconds_until_due(self) -> float | None:
         """How long to wait for the next frame; None if none is due before somebody asks for it."""
@@ -66,5 +78,5 @@ class Clock:
             self._due = max(self._due + 1.0 / self.rate, self._now())
         else:
             return False
-        self.time += 1.0 / self.rate
+        self.time += self.speed / self.rate
         return True

@@ -177,7 +177,8 @@ class EngineThread:
 
     def _clock(self, page: Page, message: Json) -> None:
         require(page.permission, Permission.TUNE)
-        clock = self._require_session().clock
+        session = self._require_session()
+        clock = session.clock
         if isinstance(message.get("playing"), bool):
             clock.play(message["playing"])
         if message.get("step") is True:
@@ -186,6 +187,11 @@ class EngineThread:
         rate = message.get("rate")
         if isinstance(rate, int | float):
             clock.set_rate(float(rate))
+        speed, time = message.get("speed"), message.get("seek")
+        if isinstance(speed, int | float):
+            clock.set_speed(float(speed))
+        if isinstance(time, int | float):
+            session.seek(float(time))
         for other in self._pages:
             other.tell({"type": "clock", **clock.describe()})
 
@@ -258,6 +264,26 @@ class EngineThread:
 
     def _export(self, page: Page, message: Json) -> Json:
         return export(self._require_session(), page, message, self._exporter)
+
+    def _preset(self, page: Page, message: Json) -> None:
+        needed = Permission.TUNE if message.get("do") == "apply" else Permission.EDIT
+        require(page.permission, needed)
+        self._require_session().tuner.preset(page, message)
+
+    def _compare(self, page: Page, message: Json) -> None:
+        require(page.permission, Permission.TUNE)
+        self._require_session().tuner.compare(page, message)
+
+    def _animate(self, page: Page, message: Json) -> None:
+        require(page.permission, Permission.TUNE)
+        self._require_session().tuner.animate(page, message)
+
+    def _show_slope(self, page: Page, message: Json) -> None:
+        require(page.permission, Permission.TUNE)
+        view = self._require_session().part_view
+        if view is None:
+            raise MessageError("there is no surface here")
+        view.show_slope(message.get("parameter"))
 
     def _open_example(self, page: Page, message: Json) -> None:
         require(page.permission, Permission.EDIT)
@@ -339,4 +365,8 @@ _HANDLERS: dict[str, Callable[[EngineThread, Page, Json], Json | None]] = {
     "pin": EngineThread._pin,
     "pull": EngineThread._pull,
     "fit": EngineThread._fit,
+    "heat": EngineThread._show_slope,
+    "preset": EngineThread._preset,
+    "compare": EngineThread._compare,
+    "animate": EngineThread._animate,
 }

@@ -84,7 +84,8 @@ def studio(
     """Opens a page in the browser that shows a live engine: its graph, values, errors and pictures.
 
     `what` is an engine, a block, a function, a part, or the name of a file: a saved document, a 3MF file, or
-    `program.py:name`. Without it, the page offers examples. Edits in the page and in the program appear in each other.
+    `program.py:name`. A typed function of a position (`p: lg.vec3`) is shown as a part. Without it, the page offers
+    examples. Edits in the page and in the program appear in each other.
 
     The Studio runs the frames: after each edit, and continuously while its clock plays. With `drive=False` the program
     calls `engine.step()` itself. `permission` limits what pages may do: "view", "tune" (numbers), "edit" (the graph) or

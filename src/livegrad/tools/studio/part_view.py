@@ -20,16 +20,19 @@ from livegrad.diagnostics import LivegradError, UsageError
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.shaders.steepness import steepness
 from livegrad.implicit.shaders.viewport_shader import viewport_shader
+from livegrad.ir.types import f32
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Pin
 from livegrad.live.graph.edges import Edge, Source
 from livegrad.live.graph.sources import Setting
 from livegrad.tools.studio.controls import control_of
+from livegrad.tools.studio.edits import MessageError
 from livegrad.tools.studio.frames import describe_error
 from livegrad.tools.studio.scenes import PartField, part_with_values
 from livegrad.tools.studio.values import Json
 
 _NOTHING: Json = {"shader": None, "problem": None}
+_MAX_SLOPES = 3  # in a shader; pages may show different ones
 _MAX_NUMBERS = 16  # of a parameter that pages set themselves
 
 
@@ -46,6 +49,7 @@ class PartView:
         self._building: Future[Json] | None = None
         self._bounding: Future[float] | None = None
         self._built: Json = _NOTHING
+        self._slopes: tuple[str, ...] = ()  # the parameters whose slope the shader can show
         self._sources: list[Any] = []  # what pages cannot set themselves, compared by identity
         self._needs_shader = self._needs_bound = True
 
@@ -60,6 +64,21 @@ class PartView:
         self._needs_shader |= not is_same
         self._needs_bound = True
         self._sources = sources
+
+    @property
+    def parameters(self) -> list[str]:
+        """The parameters of one number, whose slope the surface can show."""
+        types = self._part.function.parameter_types[1:]
+        names = self._part.parameter_names
+        return [name for name, type in zip(names, types, strict=False) if type is f32]
+
+    def show_slope(self, name: Any) -> None:
+        """Builds a shader that can show how far a parameter moves the surface. A few at a time keep it small."""
+        if name not in self.parameters:
+            expected = ", ".join(self.parameters) or "no parameter"
+            raise MessageError("the surface has no such slope", expected=expected, found=repr(name)[:60])
+        if name not in self._slopes:
+            self._slopes, self._needs_shader = (*self._slopes[1 - _MAX_SLOPES :], name), True
 
     def follow_frame(self) -> None:
         """Notes that the graph may have computed other parameters."""
@@ -80,7 +99,9 @@ class PartView:
             return
         if self._needs_shader:
             self._needs_shader = False
-            self._building = self._worker.submit(_describe_shader, self._part, self._values(), self._ranges())
+            self._building = self._worker.submit(
+                _describe_shader, self._part, self._values(), self._ranges(), self._slopes
+            )
             self._building.add_done_callback(lambda _: self._wake())
         elif self._needs_bound and self._built["shader"] is not None:
             self._needs_bound = False
@@ -93,7 +114,7 @@ class PartView:
 
     def describe(self, block: str, *, with_shader: bool) -> Json:
         """The view for pages, where the block has this id. Without its shader, pages only make room for it."""
-        return {"block": block, **(self._built if with_shader else _NOTHING)}
+        return {"block": block, "parameters": self.parameters, **(self._built if with_shader else _NOTHING)}
 
     def _input(self, name: str) -> Source | None:
         graph = self.block.home
@@ -144,10 +165,12 @@ def _bound(part: Part, values: dict[str, Any]) -> float:
         return 0.0
 
 
-def _describe_shader(part: Part, values: dict[str, Any], ranges: dict[str, tuple[float, float]]) -> Json:
+def _describe_shader(
+    part: Part, values: dict[str, Any], ranges: dict[str, tuple[float, float]], slopes: tuple[str, ...]
+) -> Json:
     """The shader of a part with these values, or the problem."""
     try:
-        shader = viewport_shader(part_with_values(part, values), ranges=ranges)
+        shader = viewport_shader(part_with_values(part, values), slopes=slopes, ranges=ranges)
         return {"shader": shader.to_json(), "problem": None}
     except LivegradError as error:
         return {"shader": None, "problem": describe_error(error)}

@@ -43,7 +43,7 @@ _VALUE_SHARE = 4.0  # summaries take at most one part in five of the thread
 _UPDATE_WAIT = 0.01  # seconds between frames that wait for a plan
 _SETTINGS = ("set", "bind")  # edits that change one block
 _RUN = ("state", "reset", "feature")  # edits that documents do not contain, or that the clock makes
-_APPEARANCE = ("move", "control")  # edits that compute nothing
+_APPEARANCE = ("move", "control", "preset")  # edits that compute nothing
 
 
 class Session:
@@ -118,6 +118,9 @@ class Session:
 
     def run(self, pages: Iterable[Page]) -> None:
         """Runs a frame if one is due, and publishes."""
+        ticks = self.drives and self.clock.take_frame()
+        if ticks:
+            self.tuner.animations.apply(self.clock.time)
         operations = self._take_edits()
         if operations:
             self._follow_part()
@@ -128,13 +131,17 @@ class Session:
             self.draft.update()
         for page in pages:
             page.change(operations)
-        if self.drives:
-            ticks = self.clock.take_frame()
-            if ticks or self._needs_frame:
-                self._step(pages, keep_states=not ticks)
+        if self.drives and (ticks or self._needs_frame):
+            self._step(pages, keep_states=not ticks)
         while self._frames:
             self._held.clear()
             self._note(self._frames.popleft(), pages)
+
+    def seek(self, time: float) -> None:
+        """Goes to a time of the clock. A graph with states shows them as they are: frames do not run backwards."""
+        self.clock.seek(time)
+        self.tuner.animations.apply(self.clock.time)
+        self._needs_frame = True
 
     def seconds_until_due(self, pages: Iterable[Page]) -> float | None:
         """How long the thread may wait for messages."""
@@ -154,6 +161,8 @@ class Session:
         self._needs_frame |= any(edit not in _APPEARANCE for edit, _ in edits)
         if self.draft is not None and any(edit not in _RUN for edit, _ in edits):
             self.draft.note_edit()
+        if any(edit == "preset" for edit, _ in edits):
+            self.tuner.version += 1
         self.tuner.follow_edits(is_structural=any(edit not in (*_SETTINGS, *_APPEARANCE) for edit, _ in edits))
         for edit, arguments in edits:
             if edit in ("state", "reset"):

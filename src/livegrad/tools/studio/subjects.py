@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from livegrad.diagnostics import UsageError, caller_origin
@@ -25,6 +26,7 @@ from livegrad.tools.part_files import PartChoice, open_part, part_of_object
 from livegrad.tools.studio.drafts import draft_of
 from livegrad.tools.studio.edits import MessageError
 from livegrad.tools.studio.gallery import EXAMPLES
+from livegrad.tools.studio.positions import part_of_positions
 from livegrad.tools.studio.scenes import Scene
 from livegrad.tools.studio.sections import part_scene
 from livegrad.tools.studio.values import Json
@@ -130,6 +132,9 @@ def subject_of(what: Any, title: str, *, drives: bool = True) -> Subject:
         return Subject(title or part.name, lambda: part_scene(part))
     if isinstance(what, Block):
         return Subject(title or what.name, lambda: _engine_with(what))
+    part = part_of_positions(what) if isinstance(what, CapturedFunction | FunctionType) else None
+    if part is not None:
+        return Subject(title or part.name, lambda: part_scene(part))
     if isinstance(what, Function | CapturedFunction) or (callable(what) and not isinstance(what, type)):
         shown = block(what)  # here, so that a wrong signature is an error of the caller
         return Subject(title or shown.name, lambda: _engine_with(shown))

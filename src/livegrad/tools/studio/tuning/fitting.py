@@ -11,7 +11,7 @@ from typing import Any, Literal
 from livegrad.live.engine import Engine
 from livegrad.tools.studio.edits import MessageError
 from livegrad.tools.studio.tuning.measures import Measure, value_of
-from livegrad.tools.studio.tuning.solving import Descent, Sliders, Values, typed_value
+from livegrad.tools.studio.tuning.solving import Descent, Sliders, Values, set_slider
 from livegrad.tools.studio.values import Json, plain
 
 _MAX_POINTS = 400  # of the curve; a longer one is thinned
@@ -65,16 +65,15 @@ class Fitting:
         self._descent = Descent(measure(), free, self._sign)
         self.state = "running"
 
-    def run_batch(self) -> Values:
+    def run_batch(self) -> tuple[Descent, Values]:
         """Makes a few steps, on the worker."""
         descent = self._descent
         assert descent is not None
-        return descent.run_batch()
+        return descent, descent.run_batch()
 
-    def take(self, values: Values) -> None:
-        """Sets the values of a batch, unless the fit was paused or stopped meanwhile."""
-        descent = self._descent
-        if descent is None or self.state != "running":
+    def take(self, descent: Descent, values: Values) -> None:
+        """Sets the values of a batch, unless the fit was paused or stopped meanwhile, or another one began."""
+        if descent is not self._descent or self.state != "running":
             return
         for loss in descent.losses:
             self._note(loss)
@@ -125,7 +124,7 @@ class Fitting:
     def _set(self, values: Values) -> None:
         for pin, value in values.items():
             if value_of(self._engine, pin) is not None:  # it may be connected now, or gone
-                self._engine.set(pin, typed_value(pin, value))
+                set_slider(pin, value)
 
     def describe(self) -> Json | None:
         """The fit as pages show it; None if there is none."""

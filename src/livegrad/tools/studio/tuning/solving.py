@@ -67,13 +67,13 @@ def _limits(pin: Pin) -> tuple[float, float, float]:
     return (float(shown["low"]), float(shown["high"]), size) if is_bounded else (-math.inf, math.inf, size)
 
 
-def typed_value(pin: Pin, value: Numbers) -> Any:
-    """A value in the type that the slider has: a Python float stays one."""
-    source = None if pin.block.home is None else pin.block.home.source_of(pin)
-    current = source.value if isinstance(source, Setting) else None
-    if isinstance(current, float) and not isinstance(current, np.floating):
-        return float(value)
-    return np.asarray(value, np.float32 if current is None else np.asarray(current).dtype)[()]
+def set_slider(pin: Pin, value: Numbers) -> None:
+    """Sets a slider to a value in the type that it has: a Python float stays one."""
+    graph = pin.block.home
+    source = None if graph is None else graph.source_of(pin)
+    if graph is not None and isinstance(source, Setting):
+        is_float = source.value.__class__ is float
+        graph.set(pin, float(value) if is_float else np.asarray(value, np.asarray(source.value).dtype)[()])
 
 
 def pull_toward(measure: Measure, sliders: Sliders, to: Sequence[float]) -> Values:

@@ -1,6 +1,6 @@
 """Slopes, pulls and fits of one session: keeps what pages have chosen, and computes beside the running graph.
 
-Only the engine thread calls a `Tuner`. One worker computes: a pull first, then a fit, then slopes. `update` takes what
+Only the engine thread calls a `Tuner`. One worker computes: a pull first, then slopes, then a fit. `update` takes what
 is ready and begins what is next; `session.py` calls it before each frame.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import LivegradError, UsageError
+from livegrad.live.compile.graph_compiler import Compilation
 from livegrad.live.engine import Engine
 from livegrad.live.frame import EngineError
 from livegrad.live.graph.block import Pin
@@ -25,12 +26,15 @@ from livegrad.tools.studio.frames import describe_error
 from livegrad.tools.studio.gestures import Gestures
 from livegrad.tools.studio.page import Page
 from livegrad.tools.studio.scenes import PartField
+from livegrad.tools.studio.tuning.animations import Animations, parse_animation
+from livegrad.tools.studio.tuning.comparison import Comparison
 from livegrad.tools.studio.tuning.fitting import Fitting
 from livegrad.tools.studio.tuning.measures import Measure, measure_of
-from livegrad.tools.studio.tuning.solving import Sliders, Values, pull_toward, typed_value
-from livegrad.tools.studio.tuning.targets import Target, parse_numbers, parse_target
+from livegrad.tools.studio.tuning.solving import Descent, Sliders, Values, pull_toward, set_slider
+from livegrad.tools.studio.tuning.targets import Target, parse_numbers, parse_point, parse_target
 from livegrad.tools.studio.values import Json, plain
 
+_SHARE_OF_FIT = 5.0  # seconds for a fit, for one of slopes
 _NOTHING: Json = {"value": None, "slopes": {}, "wires": {}}
 
 
@@ -42,6 +46,7 @@ class Pull:
     sliders: Sliders
     to: list[float] | None = None
     is_ending: bool = False
+    last: list[float] | None = None  # where it went
 
 
 class Tuner:
@@ -55,12 +60,13 @@ class Tuner:
         self._engine, self._edits, self._gestures, self._field = engine, edits, gestures, field
         self._wake = wake
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="livegrad studio tuning")
-        self._measure: tuple[int, Target, Measure] | None = None
+        self._measure: tuple[int, Target, Compilation | None, Measure] | None = None
         self._structure = 0  # counts edits after which a measure must be made again
         self._pinned: set[Pin] = set()
         self._shown, self._problem = _NOTHING, None
         self._pull: Pull | None = None
         self.fitting = Fitting(engine)
+        self._comparison, self.animations = Comparison(engine), Animations(engine)
         self._running: tuple[Future[Any], Callable[[Any], None], int] | None = None
         self._needs_slopes = False
         self._edition = 0  # of the graph and its values; errors of older ones are forgotten
@@ -159,10 +165,12 @@ class Tuner:
     def _require_measure(self) -> Measure:
         """The measure of the target, made again after edits of the graph."""
         target, structure, known = self._require_target(), self._structure, self._measure
-        if known is not None and known[:2] == (structure, target):
-            return known[2]
+        # An edit that waits for a frame changes what is upstream only then.
+        compilation = self._engine._runtime.compilation
+        if known is not None and known[:2] == (structure, target) and known[2] is compilation:
+            return known[3]
         measure = measure_of(self._engine, self._field, target)
-        self._measure = structure, target, measure
+        self._measure = structure, target, compilation, measure
         return measure
 
     def _finish_pull(self) -> None:
@@ -177,6 +185,8 @@ class Tuner:
         if pull is not None and pull.is_ending and pull.to is None and self._running is None:
             self._finish_pull()
             self.version += 1
+            if self.target is not None and self.target.point is not None and pull.last is not None:
+                self._set_target(Target(point=parse_point(pull.last)))  # the point has moved
 
     def leave(self, page: Page) -> None:
         """A page has gone."""
@@ -203,6 +213,33 @@ class Tuner:
                 self.fitting.cancel()
             case what:
                 raise MessageError("not a fit", found=repr(what)[:60])
+        self.version += 1
+
+    def preset(self, page: Page, message: Json) -> None:
+        """Saves, applies or removes a preset."""
+        name, presets = message.get("name"), self._engine.presets
+        if not isinstance(name, str):
+            raise MessageError("not a name", found=repr(name)[:60])
+        match message.get("do"):
+            case "save":
+                presets.save(name)
+            case "apply":
+                presets.apply(name)
+            case "remove":
+                presets.remove(name)
+            case what:
+                raise MessageError("not a preset", found=repr(what)[:60])
+
+    def compare(self, page: Page, message: Json) -> None:
+        """Shows one of the two settings that are compared, or compares nothing."""
+        self._gestures.end()
+        self._comparison.choose(message.get("slot"))
+        self.version += 1
+
+    def animate(self, page: Page, message: Json) -> None:
+        """Animates a slider, or leaves it where it is."""
+        pin, animation = self._edits.pin(message.get("pin"), "input"), message.get("animation")
+        self.animations.put(pin, None if animation is None else parse_animation(animation))
         self.version += 1
 
     # --- work ---
@@ -242,12 +279,13 @@ class Tuner:
         pull = self._pull
         if pull is not None and pull.to is not None:
             to, pull.to = pull.to, None
+            pull.last = to
             self._submit(lambda: pull_toward(self._require_measure(), pull.sliders, to), lambda v: self._moved(pull, v))
-        elif self.fitting.is_running:
-            self._submit(self.fitting.run_batch, self._fitted)
         elif self._needs_slopes and self._slopes_due <= perf_counter():
             self._needs_slopes = False
             self._submit(self._compute_slopes, self._show)
+        elif self.fitting.is_running:
+            self._submit(self.fitting.run_batch, self._fitted)
 
     def _submit(self, compute: Callable[[], Any], take: Callable[[Any], None]) -> None:
         future = self._worker.submit(compute)
@@ -259,10 +297,10 @@ class Tuner:
         if self._pull is not pull:
             return
         for pin, value in values.items():
-            self._engine.set(pin, typed_value(pin, value))
+            set_slider(pin, value)
 
-    def _fitted(self, values: Values) -> None:
-        self.fitting.take(values)
+    def _fitted(self, batch: tuple[Descent, Values]) -> None:
+        self.fitting.take(*batch)
         self._needs_slopes = True
         self.version += 1
 
@@ -280,7 +318,8 @@ class Tuner:
 
     def _show(self, computed: tuple[Target, Json, float]) -> None:
         target, shown, seconds = computed
-        self._slopes_due = perf_counter() + seconds  # at most half of a core
+        # At most half of a core, and less beside a fit, which needs the same worker.
+        self._slopes_due = perf_counter() + (_SHARE_OF_FIT * seconds if self.fitting.is_running else seconds)
         if target is self.target:
             self._shown, self._problem = shown, None
             self.version += 1
@@ -308,4 +347,7 @@ class Tuner:
             "pinned": sorted(self._key(pin) for pin in self._pinned if pin.block.home is not None),
             "pulling": self._pull is not None,
             "fit": self.fitting.describe(),
+            "presets": list(self._engine.presets),
+            "compared": self._comparison.active,
+            "animations": self.animations.describe(self._key),
         }
