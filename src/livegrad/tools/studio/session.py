@@ -161,9 +161,7 @@ class Session:
         self._needs_frame |= any(edit not in _APPEARANCE for edit, _ in edits)
         if self.draft is not None and any(edit not in _RUN for edit, _ in edits):
             self.draft.note_edit()
-        if any(edit == "preset" for edit, _ in edits):
-            self.tuner.version += 1
-        self.tuner.follow_edits(is_structural=any(edit not in (*_SETTINGS, *_APPEARANCE) for edit, _ in edits))
+        self.tuner.follow_edits({edit for edit, _ in edits}, values=(*_SETTINGS, *_APPEARANCE))
         for edit, arguments in edits:
             if edit in ("state", "reset"):
                 state = arguments[0]
@@ -308,7 +306,7 @@ class Session:
             return
         values = self._values_for(page)
         history = self._history()
-        update = page.take_update(values, history, self._part_news(page) | self._tuning_news(page))
+        update = page.take_update(values, history, self._part_news(page) | self.tuner.news(page))
         if update is None:
             return
         if "frame" in update:
@@ -329,13 +327,6 @@ class Session:
         if view is not None and view.steepness not in (0.0, page.part_steepness):
             news["steepness"] = page.part_steepness = view.steepness
         return news
-
-    def _tuning_news(self, page: Page) -> Json:
-        """Slopes, pulls and fits, if they have changed since the page last saw them."""
-        if page.tuning_version == self.tuner.version:
-            return {}
-        page.tuning_version = self.tuner.version
-        return {"tuning": self.tuner.describe()}
 
     def _has_values_for(self, page: Page) -> bool:
         return not page.is_unacknowledged and next(self._outdated(page), None) is not None

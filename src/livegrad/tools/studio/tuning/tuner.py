@@ -7,7 +7,7 @@ is ready and begins what is next; `session.py` calls it before each frame.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
@@ -79,9 +79,10 @@ class Tuner:
 
     # --- what happens ---
 
-    def follow_edits(self, *, is_structural: bool) -> None:
-        """The graph was edited."""
-        if is_structural:
+    def follow_edits(self, kinds: set[str], values: Sequence[str]) -> None:
+        """The graph was edited. Edits of kinds that are not `values` change what outputs depend on."""
+        self.version += "preset" in kinds
+        if not kinds <= set(values):
             self._structure += 1
         self.follow_frame()
 
@@ -336,6 +337,13 @@ class Tuner:
         return f"{self._edits.describer.id_of(pin.block)}.{pin.name}"
 
     # --- for pages ---
+
+    def news(self, page: Page) -> Json:
+        """What has changed since the page last saw it."""
+        if page.tuning_version == self.version:
+            return {}
+        page.tuning_version = self.version
+        return {"tuning": self.describe()}
 
     def describe(self) -> Json:
         """What pages show."""
