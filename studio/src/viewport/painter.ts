@@ -114,6 +114,7 @@ export class Painter {
   dispose(): void {
     this.stop();
     this.program?.dispose();
+    this.program = null; // a coarse picture that is being drawn is not shown
     for (const target of [this.coarse, this.fine]) this.free(target);
   }
 
