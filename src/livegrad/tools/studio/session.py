@@ -249,7 +249,7 @@ class Session:
         described = describe_frame(frame, self.describer)
         changed: set[Block] = {block for id in described["ran"] if isinstance(block := self.describer.find(id), Block)}
         if changed:
-            self.tuner.follow_frame()
+            self.tuner.follow_frame(is_updating=frame.updating)
             changed |= {block for block in self.describer.block_by_key.values() if isinstance(block, State)}
         for block in changed:
             self._touch(block)

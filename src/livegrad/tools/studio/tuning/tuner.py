@@ -60,7 +60,8 @@ class Tuner:
         self._engine, self._edits, self._gestures, self._field = engine, edits, gestures, field
         self._wake = wake
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="livegrad studio tuning")
-        self._measure: tuple[int, Target, Compilation | None, Measure] | None = None
+        self._measure: tuple[Target, tuple[int, int, Compilation | None], Measure] | None = None
+        self._awaits_plan = False
         self._structure = 0  # counts edits after which a measure must be made again
         self._pinned: set[Pin] = set()
         self._shown, self._problem = _NOTHING, None
@@ -84,10 +85,14 @@ class Tuner:
         self.version += "preset" in kinds
         if not kinds <= set(values):
             self._structure += 1
+            self._awaits_plan = True
         self.follow_frame()
 
-    def follow_frame(self) -> None:
-        """Values may have changed."""
+    def follow_frame(self, *, is_updating: bool = True) -> None:
+        """Values may have changed, and a new plan may run."""
+        if self._awaits_plan and not is_updating:
+            self._awaits_plan = False
+            self._structure += 1  # what was upstream before this frame may be that of the old plan
         self._edition += 1
         self._needs_slopes = self.target is not None
 
@@ -165,13 +170,14 @@ class Tuner:
 
     def _require_measure(self) -> Measure:
         """The measure of the target, made again after edits of the graph."""
-        target, structure, known = self._require_target(), self._structure, self._measure
         # An edit that waits for a frame changes what is upstream only then.
-        compilation = self._engine._runtime.compilation
-        if known is not None and known[:2] == (structure, target) and known[2] is compilation:
-            return known[3]
+        runtime = self._engine._runtime
+        versions = self._structure, runtime.debug_version, runtime.compilation
+        target, known = self._require_target(), self._measure
+        if known is not None and known[0] == target and known[1][:2] == versions[:2] and known[1][2] is versions[2]:
+            return known[2]
         measure = measure_of(self._engine, self._field, target)
-        self._measure = structure, target, compilation, measure
+        self._measure = target, versions, measure
         return measure
 
     def _finish_pull(self) -> None:
