@@ -161,16 +161,6 @@ def test_a_fit_runs_pauses_continues_and_is_one_entry(page, engine):
     assert float(engine.read(engine.graph.blocks["loss"])) == pytest.approx(start)
 
 
-def test_a_stopped_fit_keeps_what_it_found_and_a_cancelled_one_does_not(page, engine):
-    choose(page, "loss")
-    for how, label in (("cancel", None), ("stop", "fit loss.result")):
-        page.ask({"type": "fit", "do": "start"})
-        page.wait(lambda: page.tuning["fit"] and page.tuning["fit"]["steps"] > 0)
-        page.ask({"type": "fit", "do": how})
-        page.wait(lambda: not page.tuning["fit"] or page.tuning["fit"]["state"] == "done")
-        assert engine.history.next_undo == label
-
-
 def test_what_has_no_slopes_says_why(page, engine):
     engine.add(lg.block(lambda n=3: n * 2, name="whole"))
     page.wait(lambda: any(entry.get("name") == "whole" for entry in page.entries.values()))
