@@ -1,7 +1,7 @@
-// The socket to the server: opens it with the token, opens it again when it breaks, and pairs requests with answers.
+// The connection to the engine: opens it again when it breaks, and pairs requests with answers.
 import type { BinaryHeader, Problem, ServerMessage } from "./protocol.ts";
+import type { OpenTransport, Transport } from "./transport.ts";
 
-const PROTOCOL = "livegrad.studio.1";
 const SHORTEST_WAIT = 250;
 const LONGEST_WAIT = 5000;
 
@@ -21,38 +21,36 @@ export interface Receiver {
 type Answer = { resolve: (value: Record<string, unknown>) => void; reject: (error: Error) => void };
 
 export class Connection {
-  private socket: WebSocket | null = null;
+  private transport: Transport | null = null;
   private wait = SHORTEST_WAIT;
   private nextId = 1;
   private readonly answers = new Map<number, Answer>();
 
   constructor(
-    private readonly url: string,
-    private readonly token: string,
+    private readonly connect: OpenTransport,
     private readonly receiver: Receiver,
   ) {}
 
   open(): void {
-    const socket = new WebSocket(this.url, [PROTOCOL, `token.${this.token}`]);
-    socket.binaryType = "arraybuffer";
-    socket.onopen = () => {
-      this.wait = SHORTEST_WAIT;
-      this.receiver.opened();
-    };
-    socket.onmessage = (event: MessageEvent<string | ArrayBuffer>) => this.receive(event.data);
-    socket.onclose = () => this.reopen();
-    this.socket = socket;
+    this.transport = this.connect({
+      opened: () => {
+        this.wait = SHORTEST_WAIT;
+        this.receiver.opened();
+      },
+      received: (data) => this.receive(data),
+      closed: () => this.reopen(),
+    });
   }
 
   send(message: Record<string, unknown>): void {
-    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(message));
+    if (this.transport?.isOpen) this.transport.send(JSON.stringify(message));
   }
 
   /** Sends a message that the server answers. */
   request(message: Record<string, unknown>): Promise<Record<string, unknown>> {
     const id = this.nextId++;
     return new Promise((resolve, reject) => {
-      if (this.socket?.readyState !== WebSocket.OPEN) {
+      if (!this.transport?.isOpen) {
         reject(new Error("the connection is lost"));
         return;
       }

@@ -1,7 +1,10 @@
-// Starts the page: takes the token from the address, removes it there, and opens the socket.
+// Starts the page of the server: takes the token from the address, removes it there, and opens the socket. A notebook
+// loads the same file, and calls what it exports.
 import { mount } from "svelte";
 import App from "./App.svelte";
 import { Studio } from "./state.svelte.ts";
+import { webSocket } from "./transport.ts";
+import widget from "./widget.ts";
 import "@xyflow/svelte/dist/style.css";
 import "./theme.css";
 
@@ -18,7 +21,12 @@ function takeToken(): string {
   return sessionStorage.getItem(TOKEN) ?? "";
 }
 
-const build = document.querySelector<HTMLMetaElement>('meta[name="build"]')?.content ?? "";
-const studio = new Studio(`ws://${location.host}/socket`, takeToken(), build);
-mount(App, { target: document.getElementById("app")!, props: { studio } });
-studio.start();
+const build = document.querySelector<HTMLMetaElement>('meta[name="livegrad-studio"]')?.content;
+const target = document.getElementById("app");
+if (build !== undefined && target) {
+  const studio = new Studio(webSocket(`ws://${location.host}/socket`, takeToken()), build);
+  mount(App, { target, props: { studio } });
+  studio.start();
+}
+
+export default widget;

@@ -11,6 +11,7 @@ import type {
 import type { Untrusted } from "./editing/actions.ts";
 import type { EditOperation, Fits, Flash, View } from "./shown.ts";
 import { kindsOf } from "./views/kinds.ts";
+import type { OpenTransport } from "./transport.ts";
 import { ViewStore } from "./views/store.svelte.ts";
 import { Tuning } from "./tuning.svelte.ts";
 
@@ -73,11 +74,10 @@ export class Studio implements Receiver {
   private noticing: ReturnType<typeof setTimeout> | null = null;
 
   constructor(
-    url: string,
-    token: string,
+    connect: OpenTransport,
     private readonly build: string,
   ) {
-    this.socket = new Connection(url, token, this);
+    this.socket = new Connection(connect, this);
   }
 
   start(): void {

@@ -94,3 +94,15 @@ def subscribe(page: Page, message: dict[str, Any]) -> None:
                 page.views[name] = view
     if "inspect" in message:
         page.inspected = message["inspect"] if isinstance(message["inspect"], str) else None
+
+
+def parse_message(text: str | bytes) -> dict[str, Any]:
+    """A message as an object; raises ValueError if it is not one.
+
+    >>> parse_message('{"type": "hello"}')
+    {'type': 'hello'}
+    """
+    message = json.loads(text)
+    if not isinstance(message, dict):
+        raise ValueError("not an object")
+    return message

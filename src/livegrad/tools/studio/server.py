@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import http
 import itertools
-import json
 from concurrent.futures import Future
 from threading import Thread
-from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
@@ -32,7 +30,7 @@ from livegrad.tools.studio.gate import (
     Permission,
 )
 from livegrad.tools.studio.mailbox import MailboxFull
-from livegrad.tools.studio.page import Page
+from livegrad.tools.studio.page import Page, parse_message
 
 PATIENCE = 2.0  # seconds of a frame after which pages may stop it
 _MAX_UNSENT = 1000  # messages; a page that reads none of them is disconnected
@@ -172,18 +170,6 @@ async def _write(connection: ServerConnection, queue: asyncio.Queue[str | bytes]
             await connection.send(await queue.get())
     except ConnectionClosed:
         pass  # `_talk` ends as well
-
-
-def parse_message(text: str | bytes) -> dict[str, Any]:
-    """A message as an object; raises ValueError if it is not one.
-
-    >>> parse_message('{"type": "hello"}')
-    {'type': 'hello'}
-    """
-    message = json.loads(text)
-    if not isinstance(message, dict):
-        raise ValueError("not an object")
-    return message
 
 
 def _respond(status: http.HTTPStatus, content: bytes, kind: str = "text/plain; charset=utf-8") -> Response:
