@@ -21,6 +21,7 @@ from benchmarks import (
     passes,
     report,
     revisions,
+    studio,
     tensors,
 )
 from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads
@@ -54,7 +55,9 @@ TITLES = {"tensors-gpu": "Tensors on a GPU"}  # on the page
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./bench", description="livegrad and its peers, measured in one run")
-    parser.add_argument("names", nargs="*", help=f"suites or rows; suites: {', '.join(SUITES)} (default: all)")
+    parser.add_argument(
+        "names", nargs="*", help=f"suites or rows; suites: {', '.join(SUITES)} (default: all), studio"
+    )
     parser.add_argument("--rows", help="of those, only the rows with such names: gpu_gpt2_*,*_full")
     parser.add_argument("--quick", action="store_true", help="small problems and few samples, to see that it works")
     parser.add_argument("--json", action="store_true", help="keep the results with raw samples in benchmarks/results")
@@ -185,6 +188,12 @@ def main() -> int:
     if arguments.page:
         print(f"wrote docs/{page.write().name}")
         return 0
+    if arguments.names == ["studio"]:  # in a browser, and without peers
+        rows = [] if arguments.rows is None else arguments.rows.split(",")
+        keep = arguments.json
+        return studio.main(
+            quick=arguments.quick, keep=keep, check=arguments.check, names=rows, results=arguments.results
+        )
     benchmarks = choose(arguments.names, arguments.quick, arguments.rows)
     if arguments.list:
         print("\n".join(f"{row.name:<20} {row.title}" for row in benchmarks))

@@ -2,6 +2,7 @@
 import { SvelteMap, SvelteSet } from "svelte/reactivity";
 import { Connection, Rejection, type Receiver } from "./connection.ts";
 import { saveBlob } from "./downloads.ts";
+import { afterShown } from "./pacing.ts";
 import { describeProblem } from "./problems.ts";
 import { isBlock } from "./protocol.ts";
 import type {
@@ -222,7 +223,7 @@ export class Studio implements Receiver {
     if (message.part !== undefined) this.part = message.part;
     if (message.steepness !== undefined) this.steepness = message.steepness;
     if (message.tuning !== undefined) this.tuning.take(message.tuning);
-    this.socket.send({ type: "ack" });
+    afterShown(() => this.socket.send({ type: "ack" }));
   }
 
   private apply(operations: Operation[]): void {
