@@ -30,6 +30,7 @@ CHAPTERS = {
         "Assemblies and parts": "assemblies.md",
         "The live engine": "engine.md",
         "The Studio": "studio.md",
+        "Three minutes with the Studio": "studio-walkthrough.md",
         "CUDA": "cuda.md",
         "Derivatives": "derivatives.md",
         "Custom rules, checkpointing, batching": "transformations.md",
