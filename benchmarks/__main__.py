@@ -55,9 +55,7 @@ TITLES = {"tensors-gpu": "Tensors on a GPU"}  # on the page
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./bench", description="livegrad and its peers, measured in one run")
-    parser.add_argument(
-        "names", nargs="*", help=f"suites or rows; suites: {', '.join(SUITES)} (default: all), studio"
-    )
+    parser.add_argument("names", nargs="*", help=f"suites or rows; suites: {', '.join(SUITES)} (default: all), studio")
     parser.add_argument("--rows", help="of those, only the rows with such names: gpu_gpt2_*,*_full")
     parser.add_argument("--quick", action="store_true", help="small problems and few samples, to see that it works")
     parser.add_argument("--json", action="store_true", help="keep the results with raw samples in benchmarks/results")
