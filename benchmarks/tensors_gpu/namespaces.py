@@ -34,7 +34,7 @@ def livegrad_attention(query: Any, key: Any, value: Any, causal: bool = False) -
 
 
 def livegrad_adam(parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
-    optimizer = lg.optim.Adam(LEARNING_RATE, DECAY, SQUARE_DECAY, EPSILON, WEIGHT_DECAY)
+    optimizer = lg.optim.Adam(LEARNING_RATE, (DECAY, SQUARE_DECAY), EPSILON, WEIGHT_DECAY)
     return optimizer.update(parameters, gradients, state)
 
 

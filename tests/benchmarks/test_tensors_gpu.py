@@ -111,7 +111,7 @@ def outcome(row: str, **results: Result) -> Outcome:
 
 
 def timed(seconds: float, queued: float, first: float, peak: int | None = None) -> Result:
-    return Result([seconds] * 3, first, None, [queued] * 3, 20, peak)
+    return Result([seconds] * 3, first, queued=[queued] * 3, queued_calls=20, peak_bytes=peak)
 
 
 def test_the_best_peer_is_found_for_each_figure_and_a_missing_one_does_not_count():

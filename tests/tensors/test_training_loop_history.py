@@ -42,9 +42,10 @@ def average(p: lg.Tensor, m: lg.Tensor) -> None:
 
 def optimize(p: lg.Tensor, m: lg.Tensor) -> None:
     optimizer = lg.optim.SGD(learning_rate=0.01, momentum=0.9)
-    moved, state = optimizer.update(p.detach(), gradient_of(p), m.detach())
+    state = {"step": lg.asarray(0), "velocity": m.detach()}
+    moved, state = optimizer.update(p.detach(), gradient_of(p), state)
     p[...] = moved
-    m[...] = state
+    m[...] = state["velocity"]
 
 
 UPDATES: list[Update] = [subtract, subtract_momentum, assign, average, optimize]

@@ -121,40 +121,9 @@ class Engine(EngineEdits):
         next `step` does all of the work. Only one thread runs a frame at a time. Edits made during a frame apply to the
         next one.
         """
-        if self._runtime.gate.locked():
-            self._give_way()
-        return self._step()
-
-    def _give_way(self) -> None:
-        """Waits for a thread that asked for its turn, unless this thread has it."""
-        if self._gate_owner != get_ident():
-            with self._runtime.gate:
-                pass
-
-    @contextmanager
-    def between_frames(self) -> Iterator[None]:
-        """Keeps frames from running, between two of them. A thread that steps without a rest gives way.
-
-        Locks of Python are not fair: without it, a page or another thread could wait for many frames.
-
-        >>> engine = Engine()
-        >>> with engine.between_frames():
-        ...     number = engine.frame.number   # no other thread steps here
-        """
-        runtime = self._runtime
-        if self._gate_owner == get_ident():
-            yield
-            return
-        with runtime.gate:
-            self._gate_owner = get_ident()
-            try:
-                with runtime.lock:
-                    yield
-            finally:
-                self._gate_owner = None
-
-    def _step(self) -> Frame:
         runtime, journal, transaction = self._runtime, self._journal, self._runtime.transaction
+        if runtime.gate.locked():
+            self._give_way()
         with runtime.lock:
             try:
                 if runtime.requests:
@@ -193,6 +162,34 @@ class Engine(EngineEdits):
                     runtime.answer_requests()
         return frame
 
+    def _give_way(self) -> None:
+        """Waits for a thread that asked for its turn, unless this thread has it."""
+        if self._gate_owner != get_ident():
+            with self._runtime.gate:
+                pass
+
+    @contextmanager
+    def between_frames(self) -> Iterator[None]:
+        """Keeps frames from running, between two of them. A thread that steps without a rest gives way.
+
+        Locks of Python are not fair: without it, a page or another thread could wait for many frames.
+
+        >>> engine = Engine()
+        >>> with engine.between_frames():
+        ...     number = engine.frame.number   # no other thread steps here
+        """
+        runtime = self._runtime
+        if self._gate_owner == get_ident():
+            yield
+            return
+        with runtime.gate:
+            self._gate_owner = get_ident()
+            try:
+                with runtime.lock:
+                    yield
+            finally:
+                self._gate_owner = None
+
     def settle(self) -> Frame:
         """Runs one frame that applies all edits, and compiles them itself if the background has not done so.
 
@@ -204,12 +201,10 @@ class Engine(EngineEdits):
         >>> engine.step().updating, float(engine.read(double)), engine.settle().updating, float(engine.read(double))
         (True, 8.0, False, 12.0)
         """
-        if self._runtime.gate.locked():
-            self._give_way()
-        with self._runtime.lock:
+        with self.between_frames():
             self._applier.is_settling = True
             try:
-                return self._step()
+                return self.step()
             finally:
                 self._applier.is_settling = False
 

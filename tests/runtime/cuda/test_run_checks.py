@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def test_checks_that_pass_are_forgotten(driver: SimulatedDriver) -> None:
     x, one = there(8, 6), there(1, 1)
     for _ in range(5 * _MAX_PENDING):
         x = divide(x, one)
-    array = x._stored_value()
+    array: Any = x._stored_value()
     assert 1 <= len(array.checks) <= _MAX_PENDING + 1
     np.testing.assert_array_equal(x.numpy(), [8, 6])
     assert not array.checks

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from threading import Event
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+from livegrad.tools.studio.tuning.solving import Descent
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 TIMEOUT = 20_000.0  # milliseconds, of a test that hangs
@@ -63,6 +66,23 @@ def open_page(browser: Browser, errors: list[str]) -> Iterator[Any]:
         context.close()
     assert errors == []
     assert foreign == []
+
+
+@pytest.fixture
+def endless_fit(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
+    """Fits do not end by themselves until the event is set, however fast the machine is."""
+    may_end = Event()
+    shorten = Descent._shorten
+
+    def shorten_if_it_may(descent: Descent) -> None:
+        rate = descent.rate
+        shorten(descent)
+        if not may_end.is_set():
+            descent.rate, descent.is_done = rate, False
+
+    monkeypatch.setattr(Descent, "_shorten", shorten_if_it_may)
+    yield may_end
+    may_end.set()
 
 
 def _is_foreign(url: str, origin: str) -> bool:

@@ -109,6 +109,26 @@ def test_a_pixel_is_chosen_and_its_colour_pulled(open_page, studio, engine):
     expect(card).to_contain_text("picture.result[5, 11]")
 
 
+def test_a_fit_shows_its_curve_pauses_and_continues(open_page, studio, engine, endless_fit):
+    page = open_page(studio.url)
+    choose_loss(page)
+    start = float(engine.read(engine.graph.blocks["loss"]))
+    card = page.get_by_role("region", name="chosen output")
+    card.get_by_role("button", name="Minimise").click()
+    expect(card.get_by_role("img", name=re.compile("^loss curve"))).to_be_visible()
+    card.get_by_role("button", name="Pause").click()
+    expect(card.get_by_role("status")).to_have_text("paused")
+    endless_fit.set()
+    card.get_by_role("button", name="Continue").click()
+    expect(card.get_by_role("status")).to_have_text("done", timeout=60_000)
+    engine.step()
+    assert float(engine.read(engine.graph.blocks["loss"])) < 0.3 * start
+    page.get_by_role("button", name="undo").click()
+    expect(page.get_by_role("slider", name="picture gain")).to_have_value("1.5")
+    engine.step()
+    assert float(engine.read(engine.graph.blocks["loss"])) == pytest.approx(start)
+
+
 def ball() -> lg.Part:
     radius = lg.shapes.Parameter("radius", 0.6, lg.Control(0.2, 1.0))
     return lg.shapes.sphere(radius).part(((-1.2, -1.2, -1.2), (1.2, 1.2, 1.2)), "ball")

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import livegrad as lg
+from livegrad.live.graph.edges import Edge
 from livegrad.tools.studio.open_studio import Studio
 from tests.tools.studio.in_browser import node, select
 
@@ -76,7 +77,7 @@ def choose(page: Page, *names: str) -> None:
 
 
 def sources(engine: lg.Engine) -> dict[str, str]:
-    return {str(pin): str(source.source) for pin, source in engine.graph.sources.items() if hasattr(source, "source")}
+    return {str(pin): str(source.source) for pin, source in engine.graph.sources.items() if isinstance(source, Edge)}
 
 
 def undo(page: Page) -> None:
@@ -186,7 +187,7 @@ def test_copies_go_through_the_clipboard_as_readable_text(page, engine, open_pag
         elsewhere.locator("body").press("Control+v")
         # These are lambdas of this file, which only compute expressions: they need no agreement.
         expect(node(elsewhere, "last")).to_be_visible()
-        assert {str(pin): str(s.source) for pin, s in other.graph.sources.items()} == {"last.y": "double.result"}
+        assert sources(other) == {"last.y": "double.result"}
     page.locator("body").press("Control+v")
     expect(node(page, "last2")).to_be_visible()
     expect(page.locator(".svelte-flow__node.selected")).to_have_count(2)

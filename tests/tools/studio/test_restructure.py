@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from livegrad.live.graph.edges import Edge
 from livegrad.tools.studio.open_studio import Studio
 from tests.tools.studio.client import TestPage
 from tests.tools.studio.test_undo import text_of
@@ -51,7 +52,7 @@ def ids(page: TestPage, *names: str) -> list[str]:
 
 
 def sources(engine: lg.Engine) -> dict[str, str]:
-    return {str(pin): str(source.source) for pin, source in engine.graph.sources.items() if hasattr(source, "source")}
+    return {str(pin): str(source.source) for pin, source in engine.graph.sources.items() if isinstance(source, Edge)}
 
 
 def require_undo(page: TestPage, engine: lg.Engine, before: str) -> None:

@@ -141,13 +141,14 @@ def test_a_cancelled_pull_leaves_nothing(page, engine):
     assert engine.history.entries == ()
 
 
-def test_a_fit_runs_pauses_continues_and_is_one_entry(page, engine):
+def test_a_fit_runs_pauses_continues_and_is_one_entry(page, engine, endless_fit):
     choose(page, "loss")
     start = page.tuning["value"]
     page.ask({"type": "fit", "do": "start"})
     page.wait(lambda: page.tuning["fit"] and page.tuning["fit"]["steps"] > 3)
     page.ask({"type": "fit", "do": "pause"})
     page.wait(lambda: page.tuning["fit"]["state"] == "paused")
+    endless_fit.set()
     page.ask({"type": "fit", "do": "continue"})
     page.wait(lambda: page.tuning["fit"]["state"] == "done")
     engine.step()
@@ -159,6 +160,16 @@ def test_a_fit_runs_pauses_continues_and_is_one_entry(page, engine):
     page.ask({"type": "undo"})
     engine.step()
     assert float(engine.read(engine.graph.blocks["loss"])) == pytest.approx(start)
+
+
+def test_a_stopped_fit_keeps_what_it_found_and_a_cancelled_one_does_not(page, engine, endless_fit):
+    choose(page, "loss")
+    for how, label in (("cancel", None), ("stop", "fit loss.result")):
+        page.ask({"type": "fit", "do": "start"})
+        page.wait(lambda: page.tuning["fit"] and page.tuning["fit"]["steps"] > 0)
+        page.ask({"type": "fit", "do": how})
+        page.wait(lambda: not page.tuning["fit"] or page.tuning["fit"]["state"] == "done")
+        assert engine.history.next_undo == label
 
 
 def test_what_has_no_slopes_says_why(page, engine):
