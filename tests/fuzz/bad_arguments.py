@@ -121,7 +121,7 @@ ELSEWHERE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 # Of the engine's own use: what they are given comes from there.
 INTERNAL = {
     "default_of", "inner_output", "inner_graphs", "pins_behind", "pin_named", "graph_of", "observe", "follow",
-    "follow_pins",
+    "follow_pins", "reorder",
 }  # fmt: skip
 MADE_FOR_ENGINES = (
     "Composite", "Engine", "For", "If", "IfElse", "State", "Switch", "While", "block", "live.AppendBuffer",

@@ -92,10 +92,8 @@ THRESHOLDS = (
     *_of("passes.lower_tapes", _MAX_BYTES=(0, 100), _MAX_TAPES=(0, 1)),
     *_of("passes.interchange_elementwise_loops", _MAX_NODES=(1, 20)),
     *_of("ops.window_taps", MAX_TAPS=(0, 2)),
-    *_of(
-        "codegen.llvm.masked_control",
-        _CHEAP_BRANCH=(0.0, 1000.0), _SHORT_LOOP=(0.0, 100.0), _STRIP_WORK=(0.0, 10.0),
-    ),
+    *_of("codegen.llvm.masked_control", _CHEAP_BRANCH=(0.0, 1000.0)),
+    *_of("codegen.llvm.polling", _SHORT_LOOP=(0.0, 100.0), _STRIP_WORK=(0.0, 10.0)),
     *_of("codegen.llvm.subroutines", LONG=(10, 40), _PIECE=(5, 20), _MOST_IN_REGISTERS=(0, 1)),
     *_of("codegen.llvm.list_scheduling", _SHORT=(0, 10), _LIVE_REGISTERS=(2, 4)),
     *_of(

@@ -185,7 +185,7 @@ class _Grouping:
         group.below[root] = candidate.below
         group.size += len(candidate.below)
         self.group_of[root] = group
-        if _is_scalar_root(root, kind):
+        if _is_scalar_root(root, kind) and _is_without_reductions(candidate):
             computed = [node for node in candidate.below if node.operands and node not in self.roots]
             self.scalar_groups |= dict.fromkeys(computed, group)
 
@@ -194,7 +194,8 @@ class _Grouping:
         if _is_scalar_root(root, kind):
             # The walk stops at nodes shared with earlier scalars: a list of n results is walked once, not n times.
             candidate = self._make_candidate(root, kind, lambda node: node in self.roots or node in self.scalar_groups)
-            group = candidate.find_group(candidate.shares) if len(candidate.shares) == 1 else None
+            may_share = len(candidate.shares) == 1 and _is_without_reductions(candidate)
+            group = candidate.find_group(candidate.shares) if may_share else None
             if group is not None:
                 return candidate, group
         candidate = self._make_candidate(root, kind, self.roots.__contains__)
@@ -225,6 +226,11 @@ def _is_scalar_root(root: Node, kind: GroupKind) -> bool:
     if kind != "fused":
         return False
     return not isinstance(root.type, Tensor) or (not sizes(root) and not is_reducing(root))
+
+
+def _is_without_reductions(candidate: Candidate) -> bool:
+    """Whether a root that is a tensor computes no reduction. The stages of a reduction belong to one root."""
+    return not isinstance(candidate.root.type, Tensor) or not any(map(is_reducing, candidate.below))
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from livegrad.codegen.llvm.counted_loops import OpenLoop, counted_loop
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.lane_loops import EmitFunction, emit_lane_loop, reductions_in_lanes
 from livegrad.codegen.llvm.loops_on_threads import OutlinedLoop
-from livegrad.codegen.llvm.polling import SHORT_LOOP, STRIP_WORK, loop_work, poll, runs_in_strips, strip_length
+from livegrad.codegen.llvm.polling import is_too_short_to_poll, poll, runs_in_strips, strip_length
 from livegrad.codegen.llvm.registers import (
     NodeValue,
     Register,
@@ -274,8 +274,7 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
         return [keep_inactive(builder, active, new, old) for new, old in zip(results, state, strict=True)]
 
     # A call of a kernel that polls for Ctrl-C in none of its loops takes half a microsecond less.
-    short = STRIP_WORK if builder.runs_once and builder.lanes == 1 else SHORT_LOOP
-    if iterations.literal and loop_work(node, int(iterations.text)) <= short:
+    if iterations.literal and is_too_short_to_poll(builder, node, int(iterations.text)):
         return tuple(with_rows(_emit_counted(builder, builder.constant(0, i64), most, start, iteration)))
     if not runs_in_strips(body) and not tapes.accesses_rows_only(node, rows):
         return tuple(with_rows(_emit_counted(builder, builder.constant(0, i64), most, start, iteration, polls=True)))

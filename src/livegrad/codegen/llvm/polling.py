@@ -17,12 +17,18 @@ from livegrad.ir.walk import nodes_of, ops_below, reachable_functions
 from livegrad.ops.control import call, for_loop, while_loop
 
 # A loop of constant length with less work than this does not poll for Ctrl-C.
-SHORT_LOOP = 10_000.0
+_SHORT_LOOP = 10_000.0
 # The work of an innermost loop between two polls. Without polls inside, LLVM can move loads and stores, and vectorise.
-STRIP_WORK = 100_000.0
+_STRIP_WORK = 100_000.0
 
 
-def loop_work(node: Node, iterations: int) -> float:
+def is_too_short_to_poll(builder: KernelBuilder, node: Node, iterations: int) -> bool:
+    """Whether a `for_loop` with the given number of iterations ends soon enough without a poll."""
+    short = _STRIP_WORK if builder.runs_once and builder.lanes == 1 else _SHORT_LOOP
+    return _loop_work(node, iterations) <= short
+
+
+def _loop_work(node: Node, iterations: int) -> float:
     """The approximate cost of a `for_loop` with the given number of iterations, in additions."""
     return iterations * _work(node.attribute("body"))
 
@@ -32,7 +38,7 @@ def _work(function: Function) -> float:
     total = 0.0
     for node in nodes_of(function):
         if node.op.name == "for_loop" and node.operands[0].op is constant_op:
-            total += loop_work(node, node.operands[0].attribute("value"))
+            total += _loop_work(node, node.operands[0].attribute("value"))
         else:
             total += node.op.cost + sum(map(_work, node.functions))
     return total
@@ -47,7 +53,7 @@ def runs_in_strips(body: Function) -> bool:
     if not ops_below(body).isdisjoint((while_loop, call)) or tapes.mentions_tapes(body):
         return False
     loops = [node for function in reachable_functions([body]) for node in nodes_of(function) if node.op is for_loop]
-    return not loops or (all(map(_has_known_length, loops)) and _work(body) <= SHORT_LOOP)
+    return not loops or (all(map(_has_known_length, loops)) and _work(body) <= _SHORT_LOOP)
 
 
 def _has_known_length(loop: Node) -> bool:
@@ -57,7 +63,7 @@ def _has_known_length(loop: Node) -> bool:
 
 def strip_length(body: Function) -> int:
     """The number of iterations between two polls for Ctrl-C."""
-    return 1 << max(6, int(STRIP_WORK / max(1.0, _work(body))).bit_length() - 1)
+    return 1 << max(6, int(_STRIP_WORK / max(1.0, _work(body))).bit_length() - 1)
 
 
 def poll(builder: KernelBuilder, again: Register) -> Register:
