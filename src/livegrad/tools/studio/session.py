@@ -44,6 +44,7 @@ _UPDATE_WAIT = 0.01  # seconds between frames that wait for a plan
 _SETTINGS = ("set", "bind")  # edits that change one block
 _RUN = ("state", "reset", "feature")  # edits that documents do not contain, or that the clock makes
 _APPEARANCE = ("move", "control", "preset")  # edits that compute nothing
+_MAX_FRAMES = 1000  # that wait to be noted; after more, all values are looked at
 
 
 class Session:
@@ -71,7 +72,8 @@ class Session:
         self._wake = wake
         self._thread = get_ident()
         self._edited: deque[tuple[str, tuple[Any, ...]]] = deque()  # edits that pages have not received
-        self._frames: deque[Frame] = deque(maxlen=1)  # the last frame of another thread
+        self._frames: deque[Frame] = deque()  # of another thread, each with what it ran
+        self._has_missed_frames = False
         self._is_holding = False
         self._held: dict[State, Any] = {}  # the values of states while the clock pauses
         self._needs_frame = True
@@ -112,6 +114,9 @@ class Session:
         """Called after each frame."""
         if get_ident() != self._thread:
             self._frames.append(frame)
+            if len(self._frames) > _MAX_FRAMES:  # this thread is busy for long
+                self._frames.popleft()
+                self._has_missed_frames = True
             self._wake()
 
     # --- frames ---
@@ -136,6 +141,10 @@ class Session:
         while self._frames:
             self._held.clear()
             self._note(self._frames.popleft(), pages)
+        if self._has_missed_frames:
+            self._has_missed_frames = False
+            for block in self.describer.block_by_key.values():
+                self._touch(block)
 
     def seek(self, time: float) -> None:
         """Goes to a time of the clock. A graph with states shows them as they are: frames do not run backwards."""
