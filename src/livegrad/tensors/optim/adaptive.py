@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.tensors import creation
 from livegrad.tensors.arithmetic import maximum, minimum, sign
 from livegrad.tensors.data_types import astype, finfo
@@ -238,8 +237,6 @@ class Muon:
 
 def _orthogonalise(matrix: Tensor, iterations: int) -> Tensor:
     """An approximation of U Vᵀ for the matrix U S Vᵀ: singular values move close to one."""
-    if len(matrix.shape) != 2:
-        raise UsageError("only matrices are orthogonalised", where=caller_origin(), found=f"shape {matrix.shape}")
     is_tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.mT if is_tall else matrix
     x = x / maximum(sqrt(sum(x * x)), 1e-7)

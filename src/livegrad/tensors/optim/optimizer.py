@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from livegrad.ir.types import Scalar
@@ -55,7 +54,7 @@ def decays(mask: Mask, parameters: Tree) -> Tree:
     """For each parameter, whether weight decay applies to it."""
     if mask is None:
         return tree_map(lambda _: True, parameters)
-    if isinstance(mask, Callable):  # type: ignore[arg-type]
+    if callable(mask):
         return tree_map_with_path(lambda path, parameter: bool(mask(path, parameter)), parameters)
     return tree_map(lambda _, flag: bool(flag), parameters, mask)
 
