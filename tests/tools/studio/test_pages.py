@@ -12,6 +12,7 @@ import simplejpeg
 
 import livegrad as lg
 from livegrad.diagnostics import UsageError
+from livegrad.tools.studio import session
 from livegrad.tools.studio.gallery import EXAMPLES
 from livegrad.tools.studio.open_studio import Studio
 from livegrad.tools.studio.pictures import picture_bytes
@@ -260,6 +261,15 @@ def test_a_program_that_drives_the_engine_decides_when_frames_run(counter):
         counter.step()
         page.wait_for_value("more", 10.0)
         page.wait(lambda: page.frame["number"] == 1)  # a picture of the values may be taken within the frame
+
+
+def test_values_of_frames_that_were_too_many_to_note_reach_pages(counter, monkeypatch):
+    monkeypatch.setattr(session, "_MAX_FRAMES", 0)
+    with lg.studio(counter, open_browser=False, drive=False) as studio, TestPage(studio) as page:
+        page.subscribe("more")
+        page.edit({"op": "set", "pin": [page.id("more"), "step"], "value": 10})
+        counter.step()
+        page.wait_for_value("more", 10.0)
 
 
 def test_a_program_may_step_and_edit_while_pages_do(engine):
